@@ -23,6 +23,9 @@ final class HalfClosing {
     /// Between two attempts at a half that says itself that it has not finished.
     private static final long AGAIN_NANOS = 100_000_000;
 
+    private final String what;
+    private final WorkerHalf half;
+    private final Runnable ended;
     private final Thread thread;
 
     /// Set before the thread ends.
@@ -36,24 +39,23 @@ final class HalfClosing {
 
     /// @param ended is called when it is done, in whatever way
     HalfClosing(String what, WorkerHalf half, Runnable ended) {
+        this.what = what;
+        this.half = half;
+        this.ended = ended;
         thread =
                 Thread.ofPlatform()
                         .daemon()
                         .name("kvferry-close-connector")
-                        .unstarted(() -> {
-                            end(what, () -> closeWhole(what, half));
-                            ended.run();
-                        });
+                        .unstarted(() -> end(() -> closeWhole(what, half)));
         try {
             thread.start();
-        } catch (OutOfMemoryError e) { // no thread to be had: once, here, as it must not wait
-            LOG.warn("{} is closed on the thread of its rank: {}", what, e.toString());
-            end(what, half::close);
-            ended.run();
+        } catch (OutOfMemoryError e) {
+            LOG.warn("no thread to close {} in, its rank waits: {}", what, e.toString());
+            closeHere();
         }
     }
 
-    private void end(String what, Runnable closing) {
+    private void end(Runnable closing) {
         try {
             closing.run();
         } catch (Throwable e) { // the border to the plugin
@@ -63,16 +65,42 @@ final class HalfClosing {
             }
         }
         over = true;
+        ended.run();
+    }
+
+    /// One attempt on the thread of the rank; a half that has not finished is asked again by
+    /// [#isOver].
+    private void closeHere() {
+        try {
+            half.close();
+        } catch (Throwable e) { // the border to the plugin
+            if (isTimeout(e)) {
+                LOG.debug("{} is not closed yet", what, e);
+                return;
+            }
+            failure = e;
+        }
+        over = true;
+        ended.run();
+    }
+
+    private static boolean isTimeout(Throwable failure) {
+        return failure instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT;
+    }
+
+    private boolean hasThread() {
+        return thread.getState() != Thread.State.NEW;
     }
 
     /// Closes a half, again and again while it says that its threads may still touch the cache.
     static void closeWhole(String what, WorkerHalf half) {
         while (true) {
+            var _ = Thread.interrupted(); // by who abandoned it: closing waits where it has to
             try {
                 half.close();
                 return;
             } catch (KvFerryException e) {
-                if (e.code() != ErrorCode.TIMEOUT) {
+                if (!isTimeout(e)) {
                     throw e;
                 }
                 LOG.debug("{} is not closed yet", what, e);
@@ -86,7 +114,7 @@ final class HalfClosing {
         var deadline = Deadline.in(limit);
         boolean interrupted = false;
         boolean done = over;
-        while (!done) {
+        while (!done && hasThread()) {
             try {
                 done = thread.join(Duration.ofNanos(Math.max(0, deadline.remainingNanos())));
                 break;
@@ -102,6 +130,9 @@ final class HalfClosing {
     }
 
     boolean isOver() {
+        if (!over && !hasThread()) {
+            closeHere();
+        }
         return over;
     }
 

@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.secret.FleetSecret;
 
@@ -32,6 +33,7 @@ import java.util.function.Consumer;
 /// virtual threads.
 final class EngineDirectory implements AutoCloseable {
     private static final int ATTEMPTS = 3;
+    private static final int MOST_RESTING = 1024;
     private static final Duration BACK_OFF = Duration.ofMillis(100);
 
     /// How long an engine may be missing or incomplete before that is a failure.
@@ -43,7 +45,7 @@ final class EngineDirectory implements AutoCloseable {
     private final Map<Key, EngineEntry> known = new HashMap<>();
 
     /// Engines to which no connection is left, for when the bootstrap service does not answer.
-    private final Map<Key, EngineEntry> resting = new HashMap<>();
+    private final Map<Key, EngineEntry> resting = new RecentMap<>(MOST_RESTING);
 
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
@@ -81,6 +83,8 @@ final class EngineDirectory implements AutoCloseable {
                 answer -> {
                     if (answer instanceof Answer.Found(var found)) {
                         known.put(key, found);
+                    }
+                    if (!isUnasked(answer)) {
                         resting.remove(key);
                     }
                 });
@@ -89,10 +93,12 @@ final class EngineDirectory implements AutoCloseable {
     /// A service that cannot be asked says nothing against what was known.
     private Answer orResting(Key key, Answer answer) {
         var before = resting.get(key);
-        boolean unasked =
-                answer instanceof Answer.NotFound(var failure)
-                        && failure.code() != ErrorCode.NOT_FOUND;
-        return unasked && before != null ? new Answer.Found(before) : answer;
+        return isUnasked(answer) && before != null ? new Answer.Found(before) : answer;
+    }
+
+    private static boolean isUnasked(Answer answer) {
+        return answer instanceof Answer.NotFound(var failure)
+                && failure.code() != ErrorCode.NOT_FOUND;
     }
 
     /// Whether `listed`, which has served a request, was the whole engine; tells why not.

@@ -281,7 +281,8 @@ final class MooncakeWorker implements WorkerConnector {
     private void checkQuiet() {
         var failure = unclosed;
         if (failure != null) {
-            throw failure;
+            throw new KvFerryException(
+                    failure.code(), String.valueOf(failure.getMessage()), failure);
         }
     }
 

@@ -242,18 +242,25 @@ final class StoreWorker implements WorkerConnector {
         jobs.values().forEach(job -> job.abort(failure));
         sender.shutdown();
         receivers.shutdown();
-        boolean interrupted = false;
         for (ExecutorService threads : List.of(sender, receivers)) {
+            if (!hasEnded(threads, Deadline.in(Duration.ofSeconds(CLOSE_SECONDS)))) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "transfers of rank " + rank + " did not stop in " + CLOSE_SECONDS + " s");
+            }
+        }
+        jobs.clear();
+        access.close();
+        closed = true;
+    }
+
+    /// An interrupt does not end the wait: the threads may touch the engine's memory.
+    private static boolean hasEnded(ExecutorService threads, Deadline limit) {
+        boolean interrupted = false;
+        boolean ended = threads.isTerminated();
+        while (!ended && !limit.passed()) {
             try {
-                if (!threads.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
-                    throw new KvFerryException(
-                            ErrorCode.TIMEOUT,
-                            "transfers of rank "
-                                    + rank
-                                    + " did not stop in "
-                                    + CLOSE_SECONDS
-                                    + " s");
-                }
+                ended = threads.awaitTermination(limit.remainingNanos(), TimeUnit.NANOSECONDS);
             } catch (InterruptedException _) {
                 interrupted = true;
             }
@@ -261,8 +268,6 @@ final class StoreWorker implements WorkerConnector {
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
-        jobs.clear();
-        access.close();
-        closed = true;
+        return ended;
     }
 }

@@ -36,9 +36,12 @@ final class KvEventReplays {
     private static final int CLIENTS = 64;
     private static final long STALLED_NANOS = Duration.ofSeconds(30).toNanos();
 
-    /// Requests that are taken before events are published again.
-    private static final long WARN_AFTER_NANOS = 2_000_000_000;
+    private static final long WARN_AFTER_NANOS = Duration.ofSeconds(2).toNanos();
 
+    /// Between two collections while too much of what was sent is in memory.
+    private static final long COLLECT_NANOS = Duration.ofSeconds(5).toNanos();
+
+    /// Requests that are taken before events are published again.
     private static final int REQUESTS_PER_TURN = 16;
 
     private static final byte[] END = ByteBuffer.allocate(Long.BYTES).putLong(-1).array();
@@ -62,6 +65,7 @@ final class KvEventReplays {
     /// Since when too much of what was sent is in memory; 0 when it is not.
     private long fullSince;
 
+    private long collectedAt;
     private boolean saidFull;
 
     private static final class Batch {
@@ -145,13 +149,18 @@ final class KvEventReplays {
     void turn() {
         takeRequests();
         boolean full = bytes() - keptBytes > mostBytes;
+        long now = System.nanoTime();
         if (!full) {
             fullSince = 0;
             saidFull = false;
         } else if (fullSince == 0) {
-            fullSince = System.nanoTime() | 1;
+            fullSince = now | 1;
+            collectedAt = now;
             System.gc(); // batches that clients have read count until they are collected
-        } else if (!saidFull && System.nanoTime() - fullSince > WARN_AFTER_NANOS) {
+        } else if (now - collectedAt > COLLECT_NANOS) {
+            collectedAt = now;
+            System.gc();
+        } else if (!saidFull && now - fullSince > WARN_AFTER_NANOS) {
             saidFull = true;
             LOG.warn(
                     "clients do not read {} MiB of replayed KV events; nothing is replayed until they do",
