@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.model;
 
-/// The engine's ear in a forward pass, for layer-wise loads and saves.
+/// Calls that a runner makes during a forward pass, for layer-wise loads and saves.
 public interface LayerHooks {
     /// On return the layer's loaded blocks are in the regions. In model order, once per layer and
     /// step.

@@ -99,7 +99,7 @@ final class Registrations implements AutoCloseable {
         try {
             var ping = parse(message);
             if (ping.kind == Kind.GOODBYE) {
-                gone(asker.host(), ping);
+                remove(asker.host(), ping);
                 asker.answer(GOODBYE_HEARD);
             } else {
                 seen(asker.host(), ping);
@@ -151,7 +151,7 @@ final class Registrations implements AutoCloseable {
     }
 
     /// An instance ends. Only the host that registered it may say so.
-    private synchronized void gone(String from, Ping ping) {
+    private synchronized void remove(String from, Ping ping) {
         for (var kind : Kind.values()) {
             var entry = entries.get(key(kind, ping.base));
             if (entry != null && entry.from.equals(from) && entry.control.equals(ping.control)) {
