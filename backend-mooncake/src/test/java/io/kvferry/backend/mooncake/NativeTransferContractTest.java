@@ -6,7 +6,6 @@ import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.io.TempDir;
 
 import java.nio.file.Path;
 import java.util.Map;
@@ -15,13 +14,11 @@ import java.util.Map;
 /// library.
 @SuppressWarnings("NullAway.Init")
 class NativeTransferContractTest extends TransferBackendContract {
-    @TempDir static Path built;
-
     private static Path library;
 
     @BeforeAll
     static void compile() {
-        library = TransferEngineDouble.compile(built);
+        library = TransferEngineDouble.compile();
     }
 
     @Override

@@ -15,27 +15,18 @@ import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.io.TempDir;
 
-import java.nio.file.Path;
 import java.util.Map;
 
 /// The connector over `engine=native`, with a C double of Mooncake's library. The double reaches
 /// segments of its own process only.
 @SuppressWarnings("NullAway.Init")
 class NativeEngineTest {
-    @TempDir static Path folder;
-
     private static Map<String, Object> options;
 
     @BeforeAll
     static void compile() {
-        options =
-                Map.of(
-                        "engine",
-                        "native",
-                        "library",
-                        TransferEngineDouble.compile(folder).toString());
+        options = Map.of("engine", "native", "library", TransferEngineDouble.compile().toString());
     }
 
     @Test

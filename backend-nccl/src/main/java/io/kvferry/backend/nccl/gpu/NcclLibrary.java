@@ -8,15 +8,13 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.natives.NativeLibrary;
 
 import java.lang.foreign.AddressLayout;
 import java.lang.foreign.Arena;
-import java.lang.foreign.FunctionDescriptor;
-import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.StructLayout;
-import java.lang.foreign.SymbolLookup;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
@@ -28,7 +26,7 @@ import java.util.Optional;
 /// [Communicator] turns them into errors.
 ///
 /// Threading: as NCCL: one thread for each communicator, except [#abort].
-@SuppressWarnings("restricted") // the one place that links NCCL
+@SuppressWarnings("restricted") // reads the strings that NCCL returns
 public final class NcclLibrary {
     /// Names the library where it is not on the linker's path.
     public static final String VARIABLE = "KVFERRY_NCCL_LIB";
@@ -87,8 +85,6 @@ public final class NcclLibrary {
     private static final AddressLayout C_STRING =
             ADDRESS.withTargetLayout(MemoryLayout.sequenceLayout(Long.MAX_VALUE, JAVA_BYTE));
 
-    private final Linker linker = Linker.nativeLinker();
-    private final SymbolLookup symbols;
     private final String from;
     private final int version;
 
@@ -108,26 +104,32 @@ public final class NcclLibrary {
     private final MethodHandle groupStart;
     private final MethodHandle groupEnd;
 
-    private NcclLibrary(String from, SymbolLookup symbols) {
-        this.from = from;
-        this.symbols = symbols;
-        getVersion = find("ncclGetVersion", JAVA_INT, ADDRESS);
-        getErrorString = find("ncclGetErrorString", C_STRING, JAVA_INT);
-        getLastError = find("ncclGetLastError", C_STRING, JAVA_LONG);
-        getUniqueId = find("ncclGetUniqueId", JAVA_INT, ADDRESS);
+    private NcclLibrary(NativeLibrary library) {
+        from = library.file();
+        getVersion = library.require("ncclGetVersion", JAVA_INT, ADDRESS);
+        getErrorString = library.require("ncclGetErrorString", C_STRING, JAVA_INT);
+        getLastError = library.require("ncclGetLastError", C_STRING, JAVA_LONG);
+        getUniqueId = library.require("ncclGetUniqueId", JAVA_INT, ADDRESS);
         commInitRankConfig =
-                find("ncclCommInitRankConfig", JAVA_INT, ADDRESS, JAVA_INT, ID, JAVA_INT, ADDRESS);
-        commGetAsyncError = find("ncclCommGetAsyncError", JAVA_INT, JAVA_LONG, ADDRESS);
-        commCount = find("ncclCommCount", JAVA_INT, JAVA_LONG, ADDRESS);
-        commUserRank = find("ncclCommUserRank", JAVA_INT, JAVA_LONG, ADDRESS);
-        commFinalize = find("ncclCommFinalize", JAVA_INT, JAVA_LONG);
-        commDestroy = find("ncclCommDestroy", JAVA_INT, JAVA_LONG);
-        commAbort = find("ncclCommAbort", JAVA_INT, JAVA_LONG);
+                library.require(
+                        "ncclCommInitRankConfig",
+                        JAVA_INT,
+                        ADDRESS,
+                        JAVA_INT,
+                        ID,
+                        JAVA_INT,
+                        ADDRESS);
+        commGetAsyncError = library.require("ncclCommGetAsyncError", JAVA_INT, JAVA_LONG, ADDRESS);
+        commCount = library.require("ncclCommCount", JAVA_INT, JAVA_LONG, ADDRESS);
+        commUserRank = library.require("ncclCommUserRank", JAVA_INT, JAVA_LONG, ADDRESS);
+        commFinalize = library.require("ncclCommFinalize", JAVA_INT, JAVA_LONG);
+        commDestroy = library.require("ncclCommDestroy", JAVA_INT, JAVA_LONG);
+        commAbort = library.require("ncclCommAbort", JAVA_INT, JAVA_LONG);
         MemoryLayout[] transfer = {JAVA_LONG, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_LONG, JAVA_LONG};
-        send = find("ncclSend", JAVA_INT, transfer);
-        recv = find("ncclRecv", JAVA_INT, transfer);
-        groupStart = find("ncclGroupStart", JAVA_INT);
-        groupEnd = find("ncclGroupEnd", JAVA_INT);
+        send = library.require("ncclSend", JAVA_INT, transfer);
+        recv = library.require("ncclRecv", JAVA_INT, transfer);
+        groupStart = library.require("ncclGroupStart", JAVA_INT);
+        groupEnd = library.require("ncclGroupEnd", JAVA_INT);
         version = readVersion();
     }
 
@@ -146,37 +148,13 @@ public final class NcclLibrary {
     }
 
     private static NcclLibrary load(String name) {
-        try {
-            var lookup = SymbolLookup.libraryLookup(name, Arena.global());
-            var library = new NcclLibrary(name, lookup);
-            if (library.version < OLDEST) {
-                throw unavailable(
-                        name + " is NCCL " + library.versionText() + ", needed is 2.18 or newer");
-            }
-            return library;
-        } catch (IllegalArgumentException e) {
-            throw unavailable("cannot load " + name + " (" + e.getMessage() + "): " + HOW_TO_GET);
-        } catch (IllegalCallerException e) {
-            throw unavailable(
-                    "native access is off; start the JVM with --enable-native-access=ALL-UNNAMED");
+        var library = new NcclLibrary(NativeLibrary.load(name, "NCCL 2.18 or newer", HOW_TO_GET));
+        if (library.version < OLDEST) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    name + " is NCCL " + library.versionText() + ", needed is 2.18 or newer");
         }
-    }
-
-    private static KvFerryException unavailable(String why) {
-        return new KvFerryException(ErrorCode.UNAVAILABLE, why);
-    }
-
-    private MethodHandle find(String name, MemoryLayout result, MemoryLayout... arguments) {
-        var address =
-                symbols.find(name)
-                        .orElseThrow(() ->
-                                unavailable(
-                                        from
-                                                + " has no function "
-                                                + name
-                                                + ", so it is not NCCL 2.18 or newer: "
-                                                + HOW_TO_GET));
-        return linker.downcallHandle(address, FunctionDescriptor.of(result, arguments));
+        return library;
     }
 
     /// Where it was loaded from, as the linker was told.

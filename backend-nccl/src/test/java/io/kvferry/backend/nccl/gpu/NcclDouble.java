@@ -9,12 +9,10 @@ import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.natives.CompiledLibrary;
 
 import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.Assumptions;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
@@ -22,11 +20,7 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
 
 /// The C double of NCCL and of a GPU's driver, see `native/nccl_double.c`. One for the JVM; its
@@ -123,7 +117,9 @@ public final class NcclDouble {
     public static synchronized NcclDouble load() {
         var known = loaded;
         if (known == null) {
-            known = new NcclDouble(compile());
+            known =
+                    new NcclDouble(
+                            CompiledLibrary.compile(NcclDouble.class, "/native/nccl_double.c"));
             loaded = known;
         }
         return known;
@@ -137,35 +133,6 @@ public final class NcclDouble {
             loaded = known;
         }
         return known;
-    }
-
-    private static Path compile() {
-        try {
-            var folder = Files.createTempDirectory("kvferry-nccl-double");
-            var source = folder.resolve("nccl_double.c");
-            var library = folder.resolve("libnccl_double.so");
-            try (var code = NcclDouble.class.getResourceAsStream("/native/nccl_double.c")) {
-                Files.copy(Objects.requireNonNull(code), source);
-            }
-            var command = new String[] {"gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o"};
-            var all = new ArrayList<>(List.of(command));
-            all.addAll(List.of(library.toString(), source.toString(), "-lpthread"));
-            int rc = new ProcessBuilder(all).inheritIO().start().waitFor();
-            if (rc != 0) {
-                throw new AssertionError("gcc returned " + rc);
-            }
-            for (var file : List.of(source, library, folder)) {
-                file.toFile().deleteOnExit(); // registered last, deleted first
-            }
-            return library;
-        } catch (IOException e) {
-            Assumptions.abort(
-                    "no gcc on the PATH: apt-get install gcc libc6-dev runs this test (" + e + ")");
-            throw new UncheckedIOException(e);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new IllegalStateException(e);
-        }
     }
 
     public NcclLibrary library() {

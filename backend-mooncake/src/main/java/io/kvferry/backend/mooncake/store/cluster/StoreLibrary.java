@@ -5,18 +5,16 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.natives.NativeLibrary;
 
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
-import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.StructLayout;
-import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
 import java.util.Map;
@@ -28,7 +26,6 @@ import java.util.concurrent.ConcurrentHashMap;
 ///
 /// Threading: any thread, as far as the library goes. `create` blocks SIGINT, SIGTERM, SIGHUP and
 /// SIGUSR1 in the thread that calls it, so it belongs on a thread of its own.
-@SuppressWarnings("restricted") // the one place that links the store
 final class StoreLibrary {
     /// For messages and for `kvferry doctor`.
     static final String HOW_TO_GET =
@@ -49,10 +46,6 @@ final class StoreLibrary {
                     ADDRESS.withName("preferred_segments"),
                     JAVA_LONG.withName("preferred_segments_count"));
 
-    private final Linker linker = Linker.nativeLinker();
-    private final SymbolLookup symbols;
-    private final String name;
-
     private final MethodHandle create;
     private final MethodHandle destroy;
     private final MethodHandle setup;
@@ -67,25 +60,32 @@ final class StoreLibrary {
     private final MethodHandle registerBuffer;
     private final MethodHandle unregisterBuffer;
 
-    private StoreLibrary(String name, SymbolLookup symbols) {
-        this.name = name;
-        this.symbols = symbols;
-        create = require("create", ADDRESS);
-        destroy = required("destroy", FunctionDescriptor.ofVoid(ADDRESS));
+    private StoreLibrary(NativeLibrary library) {
+        create = library.require("mooncake_store_create", ADDRESS);
+        destroy = library.require("mooncake_store_destroy", FunctionDescriptor.ofVoid(ADDRESS));
         setup =
-                require(
-                        "setup", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS,
-                        ADDRESS, ADDRESS);
+                library.require(
+                        "mooncake_store_setup",
+                        JAVA_INT,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS,
+                        JAVA_LONG,
+                        JAVA_LONG,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS);
         setupWithTenant =
-                find(
-                        "setup_with_tenant",
-                        FunctionDescriptor.of(
-                                JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS,
-                                ADDRESS, ADDRESS, ADDRESS));
-        healthCheck = require("health_check", JAVA_INT, ADDRESS);
+                library.find(
+                                "mooncake_store_setup_with_tenant",
+                                FunctionDescriptor.of(
+                                        JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG,
+                                        ADDRESS, ADDRESS, ADDRESS, ADDRESS))
+                        .orElse(null);
+        healthCheck = library.require("mooncake_store_health_check", JAVA_INT, ADDRESS);
         batchPutFrom =
-                require(
-                        "batch_put_from",
+                library.require(
+                        "mooncake_store_batch_put_from",
                         JAVA_INT,
                         ADDRESS,
                         ADDRESS,
@@ -95,8 +95,8 @@ final class StoreLibrary {
                         ADDRESS,
                         ADDRESS);
         batchGetInto =
-                require(
-                        "batch_get_into",
+                library.require(
+                        "mooncake_store_batch_get_into",
                         JAVA_INT,
                         ADDRESS,
                         ADDRESS,
@@ -104,18 +104,31 @@ final class StoreLibrary {
                         ADDRESS,
                         JAVA_LONG,
                         ADDRESS);
-        batchIsExist = require("batch_is_exist", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, ADDRESS);
-        getSize = require("get_size", JAVA_LONG, ADDRESS, ADDRESS);
-        remove = require("remove", JAVA_INT, ADDRESS, ADDRESS, JAVA_INT);
-        removeByRegex = require("remove_by_regex", JAVA_LONG, ADDRESS, ADDRESS, JAVA_INT);
-        registerBuffer = require("register_buffer", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG);
-        unregisterBuffer = require("unregister_buffer", JAVA_INT, ADDRESS, ADDRESS);
+        batchIsExist =
+                library.require(
+                        "mooncake_store_batch_is_exist",
+                        JAVA_INT,
+                        ADDRESS,
+                        ADDRESS,
+                        JAVA_LONG,
+                        ADDRESS);
+        getSize = library.require("mooncake_store_get_size", JAVA_LONG, ADDRESS, ADDRESS);
+        remove = library.require("mooncake_store_remove", JAVA_INT, ADDRESS, ADDRESS, JAVA_INT);
+        removeByRegex =
+                library.require(
+                        "mooncake_store_remove_by_regex", JAVA_LONG, ADDRESS, ADDRESS, JAVA_INT);
+        registerBuffer =
+                library.require(
+                        "mooncake_store_register_buffer", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG);
+        unregisterBuffer =
+                library.require("mooncake_store_unregister_buffer", JAVA_INT, ADDRESS, ADDRESS);
     }
 
     /// Loads the library; it stays loaded until the JVM ends, because its threads do.
     ///
     /// @param file empty for [ClusterConfig#LIBRARY_VARIABLE], else the linker's search
-    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason and how to get the library
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#UNAVAILABLE] with the reason and how to
+    ///   get the library
     static StoreLibrary load(Optional<Path> file) {
         var named =
                 file.map(Path::toString)
@@ -126,52 +139,8 @@ final class StoreLibrary {
     }
 
     private static StoreLibrary link(String name) {
-        try {
-            var symbols =
-                    name.equals(FILE)
-                            ? SymbolLookup.libraryLookup(name, Arena.global())
-                            : SymbolLookup.libraryLookup(Path.of(name), Arena.global());
-            return new StoreLibrary(name, symbols);
-        } catch (IllegalArgumentException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    "no Mooncake store: cannot load "
-                            + name
-                            + ": "
-                            + e.getMessage()
-                            + ". "
-                            + HOW_TO_GET,
-                    e);
-        } catch (IllegalCallerException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    "native access is off; start the JVM with --enable-native-access=ALL-UNNAMED",
-                    e);
-        }
-    }
-
-    private MethodHandle require(String function, MemoryLayout result, MemoryLayout... arguments) {
-        return required(function, FunctionDescriptor.of(result, arguments));
-    }
-
-    private MethodHandle required(String function, FunctionDescriptor shape) {
-        MethodHandle found = find(function, shape);
-        if (found == null) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    name
-                            + " has no function mooncake_store_"
-                            + function
-                            + ", so it is not Mooncake's store with its C API. "
-                            + HOW_TO_GET);
-        }
-        return found;
-    }
-
-    private @Nullable MethodHandle find(String function, FunctionDescriptor shape) {
-        return symbols.find("mooncake_store_" + function)
-                .map(address -> linker.downcallHandle(address, shape))
-                .orElse(null);
+        return new StoreLibrary(
+                NativeLibrary.load(name, "Mooncake's store with its C API", HOW_TO_GET));
     }
 
     /// Whether tenants are told to the master.

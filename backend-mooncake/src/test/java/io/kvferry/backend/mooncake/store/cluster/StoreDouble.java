@@ -9,12 +9,10 @@ import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.natives.CompiledLibrary;
 
 import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.Assumptions;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
@@ -22,11 +20,8 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
-import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -89,53 +84,13 @@ public final class StoreDouble {
     public static synchronized StoreDouble load() {
         var known = loaded;
         if (known == null) {
-            known = new StoreDouble(compile());
+            known =
+                    new StoreDouble(
+                            CompiledLibrary.compile(
+                                    StoreDouble.class, "/native/mooncake_store_double.c"));
             loaded = known;
         }
         return known;
-    }
-
-    private static Path compile() {
-        Assumptions.assumeTrue(
-                Files.exists(Path.of("/usr/include/stdio.h")),
-                "no headers of libc: apt-get install gcc libc6-dev runs this test");
-        try {
-            var folder = Files.createTempDirectory("kvferry-store-double");
-            var source = folder.resolve("mooncake_store_double.c");
-            var library = folder.resolve("libmooncake_store_double.so");
-            try (var code =
-                    StoreDouble.class.getResourceAsStream("/native/mooncake_store_double.c")) {
-                Files.copy(Objects.requireNonNull(code), source);
-            }
-            int rc =
-                    new ProcessBuilder(
-                                    "gcc",
-                                    "-shared",
-                                    "-fPIC",
-                                    "-O1",
-                                    "-Wall",
-                                    "-o",
-                                    library.toString(),
-                                    source.toString(),
-                                    "-lpthread")
-                            .inheritIO()
-                            .start()
-                            .waitFor();
-            if (rc != 0) {
-                throw new AssertionError("gcc returned " + rc);
-            }
-            for (var path : List.of(folder, source, library)) {
-                path.toFile().deleteOnExit(); // registered last, deleted first
-            }
-            return library;
-        } catch (IOException e) {
-            Assumptions.abort(
-                    "no gcc on the PATH: apt-get install gcc libc6-dev runs this test (" + e + ")");
-            throw new UncheckedIOException(e);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new IllegalStateException(e);
-        }
     }
 
     public Path file() {

@@ -7,17 +7,16 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.natives.NativeLibrary;
 
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.AddressLayout;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
-import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.StructLayout;
-import java.lang.foreign.SymbolLookup;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
@@ -27,7 +26,7 @@ import java.util.Optional;
 /// are optional.
 ///
 /// Return codes come back as the library gives them; [NativeTransferEngine] turns them into errors.
-@SuppressWarnings("restricted") // the one place that links the transfer engine
+@SuppressWarnings("restricted") // reads the strings and lists that the library returns
 final class TeLibrary {
     /// `struct transfer_request`, 40 bytes.
     static final StructLayout REQUEST =
@@ -60,10 +59,6 @@ final class TeLibrary {
             ADDRESS.withTargetLayout(
                     MemoryLayout.sequenceLayout(Long.MAX_VALUE, ValueLayout.JAVA_BYTE));
 
-    private final Linker linker = Linker.nativeLinker();
-    private final SymbolLookup symbols;
-    private final Path path;
-
     private final MethodHandle create;
     private final MethodHandle destroy;
     private final MethodHandle localIpAndPort;
@@ -80,11 +75,9 @@ final class TeLibrary {
     private final @Nullable MethodHandle freeNotifications;
     private final @Nullable MethodHandle sendNotification;
 
-    private TeLibrary(Path path, SymbolLookup symbols) {
-        this.path = path;
-        this.symbols = symbols;
+    private TeLibrary(NativeLibrary library) {
         create =
-                require(
+                library.require(
                         "createTransferEngine",
                         ADDRESS,
                         ADDRESS,
@@ -92,14 +85,18 @@ final class TeLibrary {
                         ADDRESS,
                         JAVA_LONG,
                         JAVA_INT);
-        destroy = required("destroyTransferEngine", FunctionDescriptor.ofVoid(ADDRESS));
-        localIpAndPort = require("getLocalIpAndPort", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG);
-        installTransport = require("installTransport", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
-        openSegment = require("openSegment", JAVA_INT, ADDRESS, ADDRESS);
+        destroy = library.require("destroyTransferEngine", FunctionDescriptor.ofVoid(ADDRESS));
+        localIpAndPort =
+                library.require("getLocalIpAndPort", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG);
+        installTransport = library.require("installTransport", ADDRESS, ADDRESS, ADDRESS, ADDRESS);
+        openSegment = library.require("openSegment", JAVA_INT, ADDRESS, ADDRESS);
         openSegmentNoCache =
-                find("openSegmentNoCache", FunctionDescriptor.of(JAVA_INT, ADDRESS, ADDRESS));
+                library.find(
+                                "openSegmentNoCache",
+                                FunctionDescriptor.of(JAVA_INT, ADDRESS, ADDRESS))
+                        .orElse(null);
         register =
-                require(
+                library.require(
                         "registerLocalMemory",
                         JAVA_INT,
                         ADDRESS,
@@ -107,66 +104,38 @@ final class TeLibrary {
                         JAVA_LONG,
                         ADDRESS,
                         JAVA_INT);
-        unregister = require("unregisterLocalMemory", JAVA_INT, ADDRESS, ADDRESS);
-        allocateBatch = require("allocateBatchID", JAVA_LONG, ADDRESS, JAVA_LONG);
-        submit = require("submitTransfer", JAVA_INT, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
-        status = require("getTransferStatus", JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS);
-        freeBatch = require("freeBatchID", JAVA_INT, ADDRESS, JAVA_LONG);
+        unregister = library.require("unregisterLocalMemory", JAVA_INT, ADDRESS, ADDRESS);
+        allocateBatch = library.require("allocateBatchID", JAVA_LONG, ADDRESS, JAVA_LONG);
+        submit =
+                library.require("submitTransfer", JAVA_INT, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG);
+        status =
+                library.require(
+                        "getTransferStatus", JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS);
+        freeBatch = library.require("freeBatchID", JAVA_INT, ADDRESS, JAVA_LONG);
         getNotifications =
-                find("getNotifsFromEngine", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
-        freeNotifications = find("freeNotifsMsgBuf", FunctionDescriptor.ofVoid(ADDRESS, JAVA_INT));
+                library.find(
+                                "getNotifsFromEngine",
+                                FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS))
+                        .orElse(null);
+        freeNotifications =
+                library.find("freeNotifsMsgBuf", FunctionDescriptor.ofVoid(ADDRESS, JAVA_INT))
+                        .orElse(null);
         sendNotification =
-                find(
-                        "genNotifyInEngine",
-                        FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_LONG, NOTIFY));
+                library.find(
+                                "genNotifyInEngine",
+                                FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_LONG, NOTIFY))
+                        .orElse(null);
     }
 
     /// Loads the library; it stays loaded until the JVM ends, because its threads do.
     ///
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason and how to get the library
     static TeLibrary load(Path path) {
-        try {
-            return new TeLibrary(path, SymbolLookup.libraryLookup(path, Arena.global()));
-        } catch (IllegalArgumentException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    "cannot load "
-                            + path
-                            + ": "
-                            + e.getMessage()
-                            + ". "
-                            + NativeTransferEngine.HOW_TO_GET,
-                    e);
-        } catch (IllegalCallerException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    "native access is off; start the JVM with --enable-native-access=ALL-UNNAMED",
-                    e);
-        }
-    }
-
-    private MethodHandle require(String name, MemoryLayout result, MemoryLayout... arguments) {
-        return required(name, FunctionDescriptor.of(result, arguments));
-    }
-
-    private MethodHandle required(String name, FunctionDescriptor shape) {
-        MethodHandle found = find(name, shape);
-        if (found == null) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    path
-                            + " has no function "
-                            + name
-                            + ", so it is not Mooncake's transfer engine with its C API. "
-                            + NativeTransferEngine.HOW_TO_GET);
-        }
-        return found;
-    }
-
-    private @Nullable MethodHandle find(String name, FunctionDescriptor shape) {
-        return symbols.find(name)
-                .map(address -> linker.downcallHandle(address, shape))
-                .orElse(null);
+        return new TeLibrary(
+                NativeLibrary.load(
+                        path.toString(),
+                        "Mooncake's transfer engine with its C API",
+                        NativeTransferEngine.HOW_TO_GET));
     }
 
     MemorySegment create(MemorySegment metadata, MemorySegment name, MemorySegment ip, long port) {

@@ -42,7 +42,7 @@ class NativeTransferEngineTest {
 
     @BeforeAll
     static void compile() {
-        library = TransferEngineDouble.compile(folder);
+        library = TransferEngineDouble.compile();
     }
 
     private static NativeConfig config(String protocol, String devices) {
