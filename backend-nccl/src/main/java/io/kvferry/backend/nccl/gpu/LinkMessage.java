@@ -196,6 +196,11 @@ sealed interface LinkMessage {
         return pieces;
     }
 
+    /// What a message is answered with that may not come now.
+    static KvFerryException unexpected(LinkMessage message) {
+        return protocol("the peer said " + message.getClass().getSimpleName() + " out of turn");
+    }
+
     static KvFerryException protocol(String what) {
         return new KvFerryException(ErrorCode.PROTOCOL, what);
     }

@@ -25,8 +25,9 @@ import java.util.function.Consumer;
 /// Threading: confined to the loop, except what [DataPlane.Sending] says, and where a method says
 /// otherwise.
 final class NcclSending implements DataPlane.Sending {
-    private final NcclPlane plane;
-    private @Nullable Link link;
+    private final Gpu gpu;
+    private final OpenTransfers transfers;
+    private @Nullable LinkSender by;
     private final Grant grant;
     private final Placement source;
     private final TransferEnd end;
@@ -50,8 +51,14 @@ final class NcclSending implements DataPlane.Sending {
     private int sent;
     private boolean over;
 
-    NcclSending(NcclPlane plane, Grant grant, Placement source, Consumer<Outcome> end) {
-        this.plane = plane;
+    NcclSending(
+            Gpu gpu,
+            OpenTransfers transfers,
+            Grant grant,
+            Placement source,
+            Consumer<Outcome> end) {
+        this.gpu = gpu;
+        this.transfers = transfers;
         this.grant = grant;
         this.source = source;
         this.told = end;
@@ -75,14 +82,13 @@ final class NcclSending implements DataPlane.Sending {
         }
     }
 
-    /// By which it leaves.
-    void link(Link by) {
-        link = by;
+    void leaveBy(LinkSender link) {
+        by = link;
     }
 
     private void advance() {
-        if (link != null) {
-            link.advance();
+        if (by != null) {
+            by.advance();
         }
     }
 
@@ -180,7 +186,7 @@ final class NcclSending implements DataPlane.Sending {
         if (timer != null) {
             timer.cancel(false);
         }
-        plane.forget(this);
+        transfers.forget(this);
         told.accept(how);
     }
 
@@ -188,8 +194,8 @@ final class NcclSending implements DataPlane.Sending {
         if (end.finished()) {
             return;
         }
-        if (link != null) {
-            link.endSending(this, new Outcome.Failed(why));
+        if (by != null) {
+            by.end(this, new Outcome.Failed(why));
         } else {
             finish(new Outcome.Failed(why));
         }
@@ -197,7 +203,7 @@ final class NcclSending implements DataPlane.Sending {
 
     @Override
     public void available(int parts) {
-        plane.post(() -> {
+        gpu.post(() -> {
             available = Math.max(available, Math.min(parts, left.length));
             advance();
         });
@@ -225,7 +231,7 @@ final class NcclSending implements DataPlane.Sending {
 
     @Override
     public void commit() {
-        plane.post(() -> {
+        gpu.post(() -> {
             available = left.length;
             committed = true;
             advance();
@@ -234,6 +240,6 @@ final class NcclSending implements DataPlane.Sending {
 
     @Override
     public void abort() {
-        plane.post(() -> giveUp(new Failure(ErrorCode.CANCELLED, "the transfer was given up")));
+        gpu.post(() -> giveUp(new Failure(ErrorCode.CANCELLED, "the transfer was given up")));
     }
 }

@@ -21,13 +21,14 @@ import java.util.function.Consumer;
 /// Threading: confined to the loop, except [#withdraw] and [#withdrawUnused], and where a method
 /// says otherwise.
 final class NcclWindow implements DataPlane.Window {
-    private final NcclPlane plane;
+    private final Gpu gpu;
+    private final OpenTransfers transfers;
     private final Grant grant;
     private final Placement target;
     private final TransferEnd end;
     private final Consumer<Outcome> told;
     private final long[] received;
-    private @Nullable Link link;
+    private @Nullable LinkReceiver by;
     private @Nullable Failure givenUp;
     private volatile @Nullable Future<?> limit;
     private long transfer;
@@ -35,8 +36,14 @@ final class NcclWindow implements DataPlane.Window {
     private long announced = -1;
     private boolean copying;
 
-    NcclWindow(NcclPlane plane, Grant grant, Placement target, Consumer<Outcome> end) {
-        this.plane = plane;
+    NcclWindow(
+            Gpu gpu,
+            OpenTransfers transfers,
+            Grant grant,
+            Placement target,
+            Consumer<Outcome> end) {
+        this.gpu = gpu;
+        this.transfers = transfers;
         this.grant = grant;
         this.target = target;
         this.told = end;
@@ -64,8 +71,8 @@ final class NcclWindow implements DataPlane.Window {
     }
 
     /// A sender showed the grant.
-    void adopt(Link by, long number) {
-        link = by;
+    void adopt(LinkReceiver link, long number) {
+        by = link;
         transfer = number;
     }
 
@@ -159,8 +166,8 @@ final class NcclWindow implements DataPlane.Window {
         if (copying) {
             return; // the link ends it
         }
-        if (link != null) {
-            link.endWindow(this, new Outcome.Failed(why));
+        if (by != null) {
+            by.endWindow(this, new Outcome.Failed(why));
         } else {
             finish(new Outcome.Failed(why));
         }
@@ -176,19 +183,19 @@ final class NcclWindow implements DataPlane.Window {
         if (timer != null) {
             timer.cancel(false);
         }
-        plane.forget(this);
+        transfers.forget(this);
         told.accept(outcome);
     }
 
     @Override
     public void withdraw() {
-        plane.post(() -> giveUp(new Failure(ErrorCode.CANCELLED, "the window was withdrawn")));
+        gpu.post(() -> giveUp(new Failure(ErrorCode.CANCELLED, "the window was withdrawn")));
     }
 
     @Override
     public void withdrawUnused() {
-        plane.post(() -> {
-            if (link == null) {
+        gpu.post(() -> {
+            if (by == null) {
                 giveUp(new Failure(ErrorCode.TIMEOUT, "no sender came in time"));
             }
         });

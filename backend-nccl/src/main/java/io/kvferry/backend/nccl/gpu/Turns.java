@@ -2,6 +2,7 @@
 package io.kvferry.backend.nccl.gpu;
 
 import io.kvferry.backend.nccl.gpu.GpuLoop.Pace;
+import io.kvferry.backend.nccl.gpu.LinkMessage.Piece;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -10,7 +11,9 @@ import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.List;
 import java.util.function.Consumer;
+import java.util.stream.LongStream;
 
 /// The operations on one communicator, one after the other in the order of both sides:
 ///
@@ -27,7 +30,12 @@ final class Turns {
     ///
     /// @param sends whether this side sends
     /// @param buffer holds the pieces one behind the other
-    record Turn(boolean sends, GpuDriver.Buffer buffer, long[] pieces, long bytes) {}
+    record Turn(boolean sends, GpuDriver.Buffer buffer, long[] pieces, long bytes) {
+        static Turn of(boolean sends, GpuDriver.Buffer buffer, List<Piece> pieces) {
+            long[] lengths = pieces.stream().mapToLong(Piece::bytes).toArray();
+            return new Turn(sends, buffer, lengths, LongStream.of(lengths).sum());
+        }
+    }
 
     private final Communicator communicator;
     private final GpuDriver.Stream stream;

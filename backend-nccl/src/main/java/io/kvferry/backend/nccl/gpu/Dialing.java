@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import io.kvferry.backend.nccl.gpu.LinkMessage.PlaneId;
+import io.kvferry.backend.nccl.plane.PlanePort;
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.channels.SocketChannel;
+import java.security.SecureRandom;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// Makes the control connections of links: dials peers, and answers those that dial.
+///
+/// Threading: the state of links is the loop's; each connection is dialed or greeted on a virtual
+/// thread of its own.
+final class Dialing {
+    private static final Logger LOG = LoggerFactory.getLogger(Dialing.class);
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    private final PlaneId id = new PlaneId(RANDOM.nextLong(), RANDOM.nextLong());
+    private final Gpu gpu;
+    private final Intake intake;
+    private final OpenTransfers transfers;
+    private final Links links;
+    private final PlanePort port;
+
+    /// Connections that are being dialed.
+    private final Set<SocketChannel> opening = ConcurrentHashMap.newKeySet();
+
+    /// Of the loop.
+    private long dials;
+
+    /// Listens on a free port. The loop need not run yet.
+    ///
+    /// @param host what peers are told
+    /// @param bindHost what the socket listens on
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
+    Dialing(
+            String host,
+            String bindHost,
+            Gpu gpu,
+            Intake intake,
+            OpenTransfers transfers,
+            Links links) {
+        this.gpu = gpu;
+        this.intake = intake;
+        this.transfers = transfers;
+        this.links = links;
+        this.port = PlanePort.open(gpu.name(), host, bindHost, gpu.clock(), this::came);
+    }
+
+    String address() {
+        return port.address().toString();
+    }
+
+    /// Takes and makes no connections any more, and ends those that are being made.
+    void close() {
+        port.close();
+        opening.forEach(PlanePort::closeQuietly);
+    }
+
+    // ---- dialing
+
+    /// Begins to dial, or drops a link that nobody needs any more. On the loop.
+    void dial(Link link) {
+        var first = link.sender().first();
+        if (first == null) {
+            link.drop();
+            return;
+        }
+        var target = PeerAddress.parse(link.peer()).orElseThrow();
+        var hello =
+                new LinkMessage.Hello(
+                        id, ++dials, address(), first.grant(), gpu.limits().slotBytes());
+        var _ =
+                Thread.ofVirtual()
+                        .name(gpu.name() + "-dial")
+                        .start(() -> dial(link, first, target, hello));
+    }
+
+    private void dial(Link link, NcclSending first, PeerAddress target, LinkMessage.Hello hello) {
+        SocketChannel channel = null;
+        try {
+            channel = SocketChannel.open();
+            var connection = channel;
+            opening.add(connection);
+            var limit =
+                    gpu.clock()
+                            .after(gpu.limits().setUp(), () -> PlanePort.closeQuietly(connection));
+            try {
+                connect(connection, target);
+                LinkSocket.writeMessage(connection, hello);
+                var answer = LinkSocket.readMessage(connection);
+                if (!(answer instanceof LinkMessage.Welcome welcome)) {
+                    throw LinkMessage.protocol("no welcome from " + target);
+                }
+                gpu.post(() -> welcomed(link, first, connection, welcome));
+            } finally {
+                limit.cancel(false);
+                opening.remove(connection);
+            }
+        } catch (KvFerryException e) {
+            notDialed(link, channel, Failure.of(e));
+        } catch (IOException e) {
+            notDialed(
+                    link,
+                    channel,
+                    new Failure(ErrorCode.PEER_LOST, "receiver at " + target + ": " + e));
+        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+            notDialed(link, channel, Failure.of(e));
+        }
+    }
+
+    private void connect(SocketChannel channel, PeerAddress target) throws IOException {
+        if (intake.closed()) {
+            throw new IOException(gpu.name() + " is closed");
+        }
+        PlanePort.prepare(channel);
+        channel.socket()
+                .connect(
+                        new InetSocketAddress(target.host(), target.port()),
+                        Math.clamp(gpu.limits().setUp().toMillis(), 1, Integer.MAX_VALUE));
+    }
+
+    private void notDialed(Link link, @Nullable SocketChannel channel, Failure why) {
+        if (channel != null) {
+            PlanePort.closeQuietly(channel);
+        }
+        gpu.post(() -> {
+            if (link.dialing()) {
+                link.fail(why);
+            }
+        });
+    }
+
+    private void welcomed(
+            Link link, NcclSending first, SocketChannel channel, LinkMessage.Welcome welcome) {
+        if (!link.dialing()) { // the peer's dial came first, or the link has ended
+            PlanePort.closeQuietly(channel);
+        } else if (welcome.code() == 0) {
+            link.dialed(new LinkSocket(gpu.name() + "-link", channel), welcome);
+        } else {
+            PlanePort.closeQuietly(channel);
+            var code = ErrorCode.ofWire(welcome.code()).orElse(ErrorCode.PEER_REFUSED);
+            var why = new Failure(code, "receiver at " + link.peer() + " refuses: " + code);
+            if (code == ErrorCode.ALREADY_ACTIVE) {
+                link.yield();
+            } else if (code == ErrorCode.NOT_FOUND) { // says nothing about the other sendings
+                first.giveUp(why);
+                dial(link);
+            } else {
+                link.fail(why);
+            }
+        }
+    }
+
+    // ---- being dialed
+
+    private void came(PlanePort here, SocketChannel channel) {
+        var _ = Thread.ofVirtual().name(gpu.name() + "-greet").start(() -> greet(here, channel));
+    }
+
+    /// Only who knows the grant of an open window is heard.
+    private void greet(PlanePort here, SocketChannel channel) {
+        boolean passed = false;
+        try {
+            var first = here.hear(channel, () -> LinkSocket.readMessage(channel));
+            if (!(first instanceof LinkMessage.Hello hello)) {
+                return;
+            }
+            boolean known =
+                    transfers.expects(hello.grant())
+                            && PeerAddress.parse(hello.address()).isPresent()
+                            && hello.slotBytes() >= 1;
+            var refusal = intake.refusal();
+            if (!known || refusal != null) {
+                var code = !known || refusal == null ? ErrorCode.NOT_FOUND : refusal.code();
+                LinkSocket.writeMessage(
+                        channel,
+                        new LinkMessage.Welcome(id, code.wire(), 0, gpu.limits().slotBytes()));
+                return;
+            }
+            passed = true;
+            gpu.post(() -> greeted(channel, hello));
+        } catch (IOException | KvFerryException e) {
+            LOG.debug("{}: a connection ends: {}", gpu.name(), e.toString());
+        } finally {
+            here.left(channel);
+            if (!passed) {
+                PlanePort.closeQuietly(channel);
+            }
+        }
+    }
+
+    private LinkMessage.Welcome welcome(int code) {
+        return new LinkMessage.Welcome(id, code, dials, gpu.limits().slotBytes());
+    }
+
+    /// A peer dialed. Where both dial at once, the dial of the lower plane id counts.
+    private void greeted(SocketChannel channel, LinkMessage.Hello hello) {
+        var socket = new LinkSocket(gpu.name() + "-link", channel);
+        var link = links.find(hello.address());
+        if (intake.closed() || link == null && links.full()) {
+            refuse(socket, intake.closed() ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE);
+            return;
+        }
+        if (hello.plane().equals(id)) {
+            refuse(socket, ErrorCode.UNSUPPORTED); // NCCL has no two ranks on one GPU
+            return;
+        }
+        boolean mineCounts =
+                link != null
+                        && (link.dialing() && id.compareTo(hello.plane()) < 0
+                                || link.outdates(hello));
+        if (mineCounts) {
+            refuse(socket, ErrorCode.ALREADY_ACTIVE);
+            return;
+        }
+        if (link != null && !link.dialing() && !link.yielded()) {
+            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has linked anew"));
+            link = null;
+        }
+        if (link == null) {
+            link = links.add(hello.address());
+        }
+        socket.send(welcome(0));
+        link.answered(socket, hello.slotBytes());
+    }
+
+    private void refuse(LinkSocket socket, ErrorCode code) {
+        socket.sendLast(welcome(code.wire()));
+    }
+}
