@@ -393,6 +393,7 @@ public final class JavaTransferEngine implements TransferEngine {
         queues.close();
         publisher.close();
         handshakes.close();
+        notifier.close();
         data.close();
         helpers.shutdown();
         do {

@@ -82,7 +82,7 @@ public interface TransferEngine extends AutoCloseable {
     List<Notification> takeNotifications(int max);
 
     /// As [#takeNotifications], and waits for the first one if there is none; empty when the
-    /// deadline passes.
+    /// deadline passes; it ends early when the engine is closed.
     List<Notification> awaitNotifications(int max, Deadline deadline);
 
     /// Permits writes into `extents`, see [WriteGrant]. Each range may span several registered

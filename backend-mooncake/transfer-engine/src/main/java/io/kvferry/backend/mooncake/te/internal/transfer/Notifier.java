@@ -15,25 +15,31 @@ import io.kvferry.toolkit.bounded.ByteBudget;
 
 import tools.jackson.databind.JsonNode;
 
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.List;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// Sends notifications, and keeps received ones until they are taken.
 public final class Notifier {
     private final SegmentDirectory directory;
     private final HandshakeClient client;
-    private final BlockingQueue<Notification> inbox;
+    private final int most;
     private final ByteBudget room;
+    private final Lock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    private final Deque<Notification> inbox = new ArrayDeque<>(); // under the lock
+    private boolean closed; // under the lock
 
     /// @param most received notifications that wait to be taken
     /// @param mostBytes heap that they may occupy
     public Notifier(SegmentDirectory directory, HandshakeClient client, int most, long mostBytes) {
         this.directory = directory;
         this.client = client;
-        this.inbox = new LinkedBlockingQueue<>(most);
+        this.most = most;
         this.room = ByteBudget.ofHeap(mostBytes, 16);
     }
 
@@ -59,43 +65,72 @@ public final class Notifier {
         }
     }
 
-    /// False when the inbox is full.
+    /// False when the inbox is full, or closed.
     public boolean accept(Notification notification) {
         long bytes = bytes(notification);
         if (!room.take(bytes)) {
             return false;
         }
-        boolean taken = inbox.offer(notification);
+        boolean taken = false;
+        lock.lock();
+        try {
+            taken = !closed && inbox.size() < most;
+            if (taken) {
+                inbox.add(notification);
+                changed.signal();
+            }
+        } finally {
+            lock.unlock();
+        }
         if (!taken) {
             room.give(bytes);
         }
         return taken;
     }
 
-    private List<Notification> leaving(List<Notification> taken) {
-        taken.forEach(notification -> room.give(bytes(notification)));
-        return taken;
-    }
-
+    /// Empty when the deadline passes, the thread is interrupted, or the inbox is closed.
     public List<Notification> await(int max, Deadline deadline) {
+        lock.lock();
         try {
-            Notification first =
-                    inbox.poll(Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS);
-            if (first == null) {
-                return List.of();
+            while (inbox.isEmpty() && !closed && !deadline.passed()) {
+                changed.awaitNanos(deadline.remainingNanos());
             }
-            List<Notification> taken = new ArrayList<>(List.of(first));
-            inbox.drainTo(taken, max - 1);
-            return leaving(taken);
+            return taken(max);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return List.of();
+        } finally {
+            lock.unlock();
         }
     }
 
     public List<Notification> take(int max) {
+        lock.lock();
+        try {
+            return taken(max);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private List<Notification> taken(int max) {
         List<Notification> taken = new ArrayList<>();
-        inbox.drainTo(taken, max);
-        return leaving(taken);
+        while (taken.size() < max && !inbox.isEmpty()) {
+            var notification = inbox.remove();
+            room.give(bytes(notification));
+            taken.add(notification);
+        }
+        return taken;
+    }
+
+    /// Accepts no more, and wakes who waits. What is in the inbox may still be taken.
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
     }
 }
