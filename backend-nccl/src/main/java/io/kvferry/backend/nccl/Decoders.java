@@ -3,27 +3,23 @@ package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.spi.Deadline;
-import io.kvferry.toolkit.bounded.RecentMap;
 
 import java.time.Duration;
-import java.util.Map;
 
 /// What a prefiller knows of the decoders that it pushes to, by endpoint.
 ///
 /// Threading: confined to the loop.
 final class Decoders {
-    private static final int REMEMBERED = 1 << 14;
-
     /// Pushes are held back for that many times the limit of a push.
     private static final int PENALTY = 4;
 
     private final Duration penalty;
 
     /// Of those that have granted something.
-    private final Map<String, Long> epochs = new RecentMap<>(REMEMBERED);
+    private final Remembered<String, Long> epochs = Remembered.byText();
 
     /// Until when nothing is pushed there, since the last push found no taker in time.
-    private final Map<String, Deadline> stalled = new RecentMap<>(REMEMBERED);
+    private final Remembered<String, Deadline> stalled = Remembered.byText();
 
     Decoders(Duration pushLimit) {
         this.penalty = pushLimit.multipliedBy(PENALTY);
@@ -31,7 +27,8 @@ final class Decoders {
 
     /// [PeerMessage#ANY_EPOCH] where it is not known.
     long epoch(String endpoint) {
-        return epochs.getOrDefault(endpoint, PeerMessage.ANY_EPOCH);
+        var known = epochs.get(endpoint);
+        return known == null ? PeerMessage.ANY_EPOCH : known;
     }
 
     void granted(String endpoint, long epoch) {

@@ -12,7 +12,6 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -42,7 +41,6 @@ import java.util.Objects;
 /// Threading: confined to the loop; public methods post to it.
 final class ReceiveService {
     private static final Logger LOG = LoggerFactory.getLogger(ReceiveService.class);
-    private static final int REMEMBERED = 1 << 14;
     private static final int MOST_PULLS = 2;
 
     private final RankParts own;
@@ -51,10 +49,10 @@ final class ReceiveService {
     private final StagedBlocks staging;
     private final Map<String, Arrival> arrivals = new HashMap<>();
     private final Map<TransferId, Arrival> loads = new HashMap<>();
-    private final Map<TransferId, Boolean> revoked = new RecentMap<>(REMEMBERED);
+    private final Remembered<TransferId, Boolean> revoked = Remembered.transfers();
 
     /// Transfers that nobody here wants any more.
-    private final Map<String, Boolean> finished = new RecentMap<>(REMEMBERED);
+    private final Remembered<String, Boolean> finished = Remembered.byText();
 
     /// @param copies runs the copies out of the staging memory
     ReceiveService(RankParts own, SerialLoop copies, StagedBlocks staging) {
@@ -95,7 +93,7 @@ final class ReceiveService {
         var arrival = arrivals.get(transfer.id());
         if (arrival != null) {
             answerKnown(asker, arrival, transfer);
-        } else if (finished.containsKey(transfer.id())) {
+        } else if (finished.contains(transfer.id())) {
             refuse(asker, new Failure(ErrorCode.CANCELLED, "nobody here wants it any more"));
         } else {
             stage(asker, transfer);
@@ -238,7 +236,7 @@ final class ReceiveService {
     }
 
     private void onLoad(P2pPlan.Load load) {
-        if (revoked.containsKey(load.id())) {
+        if (revoked.contains(load.id())) {
             return;
         }
         if (load.prefiller().addresses().isEmpty()) {
@@ -380,7 +378,7 @@ final class ReceiveService {
             if (load != null
                     && answer instanceof PeerMessage.Refused(var other, _)
                     && other != PeerMessage.ANY_EPOCH
-                    && finished.containsKey(load.transfer())) {
+                    && finished.contains(load.transfer())) {
                 // It broke off when all was there, and holds the blocks for another pull.
                 prefillers.release(load.transfer(), load.prefiller());
             }

@@ -10,7 +10,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -35,16 +34,15 @@ import java.util.Map;
 /// Threading: confined to the loop; public methods post to it.
 final class SendService {
     private static final Logger LOG = LoggerFactory.getLogger(SendService.class);
-    private static final int REMEMBERED = 1 << 14;
 
     private final RankParts own;
     private final Map<String, Source> sources = new HashMap<>();
     private final Map<TransferId, Source> holds = new HashMap<>();
     private final WaitingPulls waiting;
     private final Decoders decoders;
-    private final Map<String, Failure> ended = new RecentMap<>(REMEMBERED);
-    private final Map<String, Boolean> pushed = new RecentMap<>(REMEMBERED);
-    private final Map<TransferId, Boolean> revoked = new RecentMap<>(REMEMBERED);
+    private final Remembered<String, Failure> ended = Remembered.failures();
+    private final Remembered<String, Boolean> pushed = Remembered.byText();
+    private final Remembered<TransferId, Boolean> revoked = Remembered.transfers();
 
     SendService(RankParts own) {
         this.own = own;
@@ -98,7 +96,7 @@ final class SendService {
     }
 
     private void begin(Source source, PushTask task) {
-        if (ended.containsKey(source.transfer()) || !task.mayBegin()) {
+        if (ended.contains(source.transfer()) || !task.mayBegin()) {
             task.giveUp();
             return;
         }
@@ -170,10 +168,10 @@ final class SendService {
     }
 
     private void onHold(P2pPlan.Hold plan) {
-        if (revoked.containsKey(plan.id())) {
+        if (revoked.contains(plan.id())) {
             return;
         }
-        if (pushed.containsKey(plan.transfer()) || ended.containsKey(plan.transfer())) {
+        if (pushed.contains(plan.transfer()) || ended.contains(plan.transfer())) {
             own.outbox()
                     .complete(
                             plan.id(), new Completion.Completed(0)); // the decoder needs it no more

@@ -9,7 +9,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
-import java.util.function.Supplier;
 
 /// The thread that owns a GPU: runs what others post, in order, and looks after what runs on the
 /// device meanwhile.
@@ -55,10 +54,24 @@ final class GpuLoop {
         }
     }
 
-    /// @param first run once, on the thread
-    /// @param look called whenever something may have changed
-    GpuLoop(String name, Runnable first, Supplier<Pace> look) {
-        thread = Thread.ofPlatform().name(name).daemon(true).unstarted(() -> run(first, look));
+    /// What the thread does beside what is posted.
+    interface Duties {
+        /// Called once, first.
+        void begin();
+
+        /// Called whenever something may have changed.
+        Pace look();
+
+        /// Whether something of the device is in use: the thread does not end before. Whoever makes
+        /// this untrue posts something.
+        boolean needed();
+
+        /// Called once, last.
+        void end();
+    }
+
+    GpuLoop(String name, Duties duties) {
+        thread = Thread.ofPlatform().name(name).daemon(true).unstarted(() -> run(duties));
     }
 
     void start() {
@@ -87,11 +100,11 @@ final class GpuLoop {
         begun = now == IDLE ? now + 1 : now;
     }
 
-    private void run(Runnable first, Supplier<Pace> look) {
+    private void run(Duties duties) {
         beginWork();
-        guarded(first);
+        guarded(duties::begin);
         int idle = 0;
-        while (!stopping) {
+        while (!stopping || duties.needed()) {
             boolean worked = false;
             for (Runnable work; (work = posted.poll()) != null; ) {
                 waiting.decrementAndGet();
@@ -102,7 +115,7 @@ final class GpuLoop {
             var pace = Pace.SLOW;
             beginWork();
             try {
-                pace = look.get();
+                pace = duties.look();
             } catch (RuntimeException | Error e) { // ends no other link
                 log("looking after the GPU failed", e);
             }
@@ -119,9 +132,10 @@ final class GpuLoop {
                 LockSupport.parkNanos(this, pace.nanos);
             }
         }
-        for (Runnable work; (work = posted.poll()) != null; ) { // frees what a hang has kept
+        for (Runnable work; (work = posted.poll()) != null; ) {
             guarded(work);
         }
+        guarded(duties::end);
     }
 
     private static void guarded(Runnable work) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
-import io.kvferry.spi.KvFerryException;
-
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -61,7 +59,7 @@ final class LinkResources {
         communicator = null;
     }
 
-    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY]
+    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY]
     GpuDriver.Buffer sendBuffer() {
         if (sendBuffer == null) {
             sendBuffer = gpu.driver().allocate(gpu.limits().slotBytes());
@@ -69,7 +67,7 @@ final class LinkResources {
         return sendBuffer;
     }
 
-    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY]
+    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY]
     GpuDriver.Buffer receiveBuffer() {
         if (receiveBuffer == null) {
             receiveBuffer = gpu.driver().allocate(gpu.limits().slotBytes());
@@ -138,7 +136,7 @@ final class LinkResources {
     private void quietly(Runnable step) {
         try {
             step.run();
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // the rest is freed all the same
             LOG.warn("{}: ending the link with {}: {}", gpu.name(), peer, e.toString());
         }
     }

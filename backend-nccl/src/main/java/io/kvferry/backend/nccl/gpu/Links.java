@@ -95,15 +95,22 @@ final class Links {
     /// Frees what a link had, on a thread of its own: an abort may take long.
     void free(LinkResources resources) {
         freeing.incrementAndGet();
-        var _ =
-                Thread.ofPlatform()
-                        .name(gpu.name() + "-free")
-                        .daemon(true)
-                        .start(() -> {
-                            resources.free();
-                            freeing.decrementAndGet();
-                            held.decrementAndGet();
-                        });
+        Runnable work =
+                () -> {
+                    try {
+                        resources.free();
+                    } finally {
+                        freeing.decrementAndGet();
+                        held.decrementAndGet();
+                        gpu.post(() -> {}); // the loop may have waited for this
+                    }
+                };
+        try {
+            var _ = Thread.ofPlatform().name(gpu.name() + "-free").daemon(true).start(work);
+        } catch (OutOfMemoryError e) { // no thread is to be had
+            LOG.warn("{}: a link is freed on the GPU's own thread: {}", gpu.name(), e.toString());
+            work.run();
+        }
     }
 
     /// Whether the resources of a link have not been freed. Any thread.

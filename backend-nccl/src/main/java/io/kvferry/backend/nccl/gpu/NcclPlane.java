@@ -41,6 +41,7 @@ public final class NcclPlane implements DataPlane {
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     private final String name;
+    private final Duration closeLimit;
     private final Gpu gpu;
     private final Intake intake;
     private final OpenTransfers transfers;
@@ -71,10 +72,12 @@ public final class NcclPlane implements DataPlane {
             String bindHost,
             NcclLibrary library,
             GpuDriver driver,
-            Limits limits) {
+            Limits limits,
+            Duration closeLimit) {
         this.name = name;
+        this.closeLimit = closeLimit;
         var clock = new PlaneClock(name + "-clock");
-        var loop = new GpuLoop(name + "-gpu", driver::bind, this::look);
+        var loop = new GpuLoop(name + "-gpu", new Duties());
         this.gpu = new Gpu(name, library, driver, limits, loop, clock, new AtomicReference<>());
         this.intake = new Intake(name, loop);
         this.transfers = new OpenTransfers(name);
@@ -85,15 +88,25 @@ public final class NcclPlane implements DataPlane {
             clock.close();
             throw e;
         }
-        loop.start();
-        new HangWatch(gpu, intake, transfers, links).start();
+        boolean started = false;
+        try {
+            new HangWatch(gpu, intake, transfers, links).start();
+            loop.start();
+            started = true;
+        } finally {
+            if (!started) { // no memory for a thread
+                dialing.close();
+                clock.close();
+            }
+        }
     }
 
     /// Listens on a free port.
     ///
     /// @param host what peers are told
     /// @param bindHost what the socket listens on
-    /// @param driver closed with the plane
+    /// @param driver closed with the plane; where a call of it or of NCCL does not return then,
+    ///   once it has returned and all is freed
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static NcclPlane open(
             String name,
@@ -102,11 +115,43 @@ public final class NcclPlane implements DataPlane {
             NcclLibrary library,
             GpuDriver driver,
             Limits limits) {
-        return new NcclPlane(name, host, bindHost, library, driver, limits);
+        return open(name, host, bindHost, library, driver, limits, CLOSE_LIMIT);
     }
 
-    private GpuLoop.Pace look() {
-        return links.look();
+    /// @param closeLimit how long [#close] waits for the transfers to end, and for the GPU's thread
+    static NcclPlane open(
+            String name,
+            String host,
+            String bindHost,
+            NcclLibrary library,
+            GpuDriver driver,
+            Limits limits,
+            Duration closeLimit) {
+        return new NcclPlane(name, host, bindHost, library, driver, limits, closeLimit);
+    }
+
+    /// Of the thread of the GPU. It outlives [#close] while a call does not return, and frees what
+    /// there is when it does.
+    private final class Duties implements GpuLoop.Duties {
+        @Override
+        public void begin() {
+            gpu.driver().bind();
+        }
+
+        @Override
+        public GpuLoop.Pace look() {
+            return links.look();
+        }
+
+        @Override
+        public boolean needed() {
+            return links.holdResources();
+        }
+
+        @Override
+        public void end() {
+            gpu.driver().close();
+        }
     }
 
     private void dial(Link link) {
@@ -220,19 +265,17 @@ public final class NcclPlane implements DataPlane {
         intake.close();
         dialing.close();
         gpu.post(this::leave);
-        var limit = Deadline.in(CLOSE_LIMIT);
+        var limit = Deadline.in(closeLimit);
         while (busy() && !limit.passed()) {
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
         }
         transfers.end(intake.closedFailure());
         if (!transfers.isEmpty() || links.holdResources()) {
-            LOG.warn("{}: not everything ended within {}", name, CLOSE_LIMIT);
+            LOG.warn("{}: not everything ended within {}", name, closeLimit);
         }
         gpu.clock().close();
-        if (gpu.loop().stop(intake.hung() == null ? CLOSE_LIMIT : Duration.ofSeconds(1))) {
-            gpu.driver().close();
-        } else {
-            LOG.warn("{}: the thread of the GPU did not end; its driver stays open", name);
+        if (!gpu.loop().stop(intake.hung() == null ? closeLimit : Duration.ofSeconds(1))) {
+            LOG.warn("{}: the thread of the GPU has not ended; it frees the rest when it can", name);
         }
         checkQuiet();
     }
@@ -245,7 +288,7 @@ public final class NcclPlane implements DataPlane {
     private void checkQuiet() {
         if (!transfers.isEmpty()) {
             throw new KvFerryException(
-                    ErrorCode.TIMEOUT, name + ": copies still use blocks after " + CLOSE_LIMIT);
+                    ErrorCode.TIMEOUT, name + ": copies still use blocks after " + closeLimit);
         }
     }
 

@@ -11,6 +11,7 @@ public final class HangingDriver {
     private final String call;
     private final CountDownLatch hangs = new CountDownLatch(1);
     private final CountDownLatch released = new CountDownLatch(1);
+    private final CountDownLatch closed = new CountDownLatch(1);
     private volatile boolean armed;
 
     /// @param call name of a method of [GpuDriver.Stream]
@@ -26,6 +27,9 @@ public final class HangingDriver {
                         new Class<?>[] {GpuDriver.class},
                         (_, method, arguments) -> {
                             var made = method.invoke(real, arguments);
+                            if (method.getName().equals("close")) {
+                                closed.countDown();
+                            }
                             return made instanceof GpuDriver.Stream stream ? over(stream) : made;
                         });
     }
@@ -51,6 +55,14 @@ public final class HangingDriver {
 
     public void awaitHang() {
         await(hangs, "the call never came");
+    }
+
+    void awaitClosed() {
+        await(closed, "the driver was never closed");
+    }
+
+    boolean isClosed() {
+        return closed.getCount() == 0;
     }
 
     boolean hangs() {

@@ -215,9 +215,44 @@ class HungCallTest {
             awaitTrouble(a, true);
             a.close();
             assertThat(await(run.sent)).isInstanceOf(Outcome.Failed.class);
+            assertThat(hanging.isClosed()).as("a driver in a call").isFalse();
         } finally {
             hanging.release(); // what it had is freed all the same
         }
+        nccl.assertClean();
+        hanging.awaitClosed();
+    }
+
+    /// The plane does not know yet that the call hangs, and its other link could end in order.
+    @Test
+    void whatALinkHasIsFreedWhereThePlaneIsClosedBeforeTheHangIsFound() {
+        var hanging = new HangingDriver(nccl.driver(), "upload");
+        var a =
+                NcclPlane.open(
+                        "closed-early",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        nccl.library(),
+                        hanging.driver(),
+                        new NcclPlane.Limits(SLOT, SOON, SOON, Duration.ofHours(1), 0),
+                        Duration.ofMillis(300));
+        planes.add(a);
+        var b = plane(nccl.driver(), SOON);
+        var c = plane(nccl.driver(), SOON);
+        assertArrivesInTheEnd(a, b);
+        assertArrivesInTheEnd(a, c);
+        try {
+            var run = hang(hanging, a, b, this::anyRun);
+            a.close();
+            assertThat(code(await(run.sent))).isEqualTo(ErrorCode.CLOSED);
+            assertThat(hanging.isClosed()).as("a driver in a call").isFalse();
+        } finally {
+            hanging.release();
+        }
+        b.close();
+        c.close();
+        nccl.assertClean();
+        hanging.awaitClosed();
     }
 
     /// Before the hang is found, too: no more than so many transfers begin.
