@@ -8,7 +8,6 @@ import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -38,8 +37,9 @@ import io.kvferry.spi.observe.EventSink;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
 import java.nio.file.Path;
@@ -63,19 +63,21 @@ class InterleavingTest {
     private static final Map<String, Object> MODEL =
             Map.of("verify", "all", "layers", 2L, "head_dim", 8L, "kv_heads", 4L);
 
-    @Test
-    void keepsItsInvariantsInInterleavings() throws IOException {
-        run(0, 24);
+    @ParameterizedTest
+    @CsvSource({"HOST,24", "NCCL,12"})
+    void keepsItsInvariantsInInterleavings(TestPlane plane, int runs) throws IOException {
+        run(0, runs, plane);
     }
 
-    @Test
+    @ParameterizedTest
+    @CsvSource({"HOST,2000", "NCCL,1000"})
     @Tag("soak")
     @Timeout(7200)
-    void keepsItsInvariantsInManyInterleavings() throws IOException {
-        run(1_000, 3_000);
+    void keepsItsInvariantsInManyInterleavings(TestPlane plane, int runs) throws IOException {
+        run(1_000, 1_000 + runs, plane);
     }
 
-    private static void run(long from, long to) throws IOException {
+    private static void run(long from, long to, TestPlane plane) throws IOException {
         var expected = new ArrayList<List<Integer>>();
         try (var alone = alone(MODEL)) {
             for (int i = 0; i < PROMPTS; i++) {
@@ -84,12 +86,14 @@ class InterleavingTest {
         }
         long handedOver = 0;
         long failed = 0;
+        plane.begin();
         for (long seed = from; seed < to; seed++) {
-            var run = new Run(seed, expected);
+            var run = new Run(seed, expected, plane);
             run.run();
             handedOver += run.handedOver;
             failed += run.failed;
         }
+        plane.end();
         assertThat(handedOver).as("loads that ended well").isPositive();
         assertThat(failed).as("loads that failed").isPositive();
     }
@@ -156,18 +160,20 @@ class InterleavingTest {
     private static final class Breaking extends AlteredP2p {
         private final long seed;
         private final boolean breaks;
+        private final TestPlane plane;
 
-        Breaking(long seed, boolean breaks) {
+        Breaking(long seed, boolean breaks, TestPlane plane) {
             this.seed = seed;
             this.breaks = breaks;
+            this.plane = plane;
         }
 
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
-            var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY);
+            var opened = plane.open();
             return new P2pWorker(
                     context,
-                    breaks ? new BreakingPlane(plane, seed + context.rank().rank()) : plane);
+                    breaks ? new BreakingPlane(opened, seed + context.rank().rank()) : opened);
         }
     }
 
@@ -195,6 +201,7 @@ class InterleavingTest {
         final long seed;
         final Random random;
         final List<List<Integer>> expected;
+        final TestPlane plane;
         final String mode;
         final int ranks;
         final int pPort;
@@ -204,9 +211,10 @@ class InterleavingTest {
         long handedOver;
         long failed;
 
-        Run(long seed, List<List<Integer>> expected) throws IOException {
+        Run(long seed, List<List<Integer>> expected, TestPlane plane) throws IOException {
             this.seed = seed;
             this.expected = expected;
+            this.plane = plane;
             random = new Random(seed);
             mode = List.of("PUT_ASYNC", "PUT", "GET").get(random.nextInt(3));
             ranks = 1 + random.nextInt(2);
@@ -225,7 +233,7 @@ class InterleavingTest {
             if (random.nextInt(3) == 0) {
                 options.put("max_loads", 1L + random.nextInt(3));
             }
-            var kv = new Breaking(seed, random.nextBoolean());
+            var kv = new Breaking(seed, random.nextBoolean(), plane);
             var services = P2pEngines.host(pool);
             var threads = new ThreadWorkers(_ -> new Host(kv, services));
             boolean mortal = random.nextInt(4) == 0;

@@ -5,13 +5,11 @@ import static io.kvferry.backend.nccl.P2pEngines.alone;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
 import static io.kvferry.backend.nccl.P2pEngines.decode;
-import static io.kvferry.backend.nccl.P2pEngines.decoder;
 import static io.kvferry.backend.nccl.P2pEngines.finished;
 import static io.kvferry.backend.nccl.P2pEngines.freePorts;
 import static io.kvferry.backend.nccl.P2pEngines.loaded;
 import static io.kvferry.backend.nccl.P2pEngines.options;
 import static io.kvferry.backend.nccl.P2pEngines.prefill;
-import static io.kvferry.backend.nccl.P2pEngines.prefiller;
 import static io.kvferry.backend.nccl.P2pEngines.prompt;
 import static io.kvferry.backend.nccl.P2pEngines.tokens;
 import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
@@ -23,11 +21,12 @@ import io.kvferry.engine.RequestHandle;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.IOException;
 import java.time.Duration;
@@ -46,15 +45,16 @@ class ManyPeersTest {
     private final List<Integer> ports = new ArrayList<>();
 
     @ParameterizedTest
-    @ValueSource(strings = {"PUT_ASYNC", "GET"})
-    void sixteenPrefillersShareOneDecoder(String mode) throws IOException {
+    @CsvSource({"PUT_ASYNC,HOST", "GET,HOST", "PUT_ASYNC,NCCL", "GET,NCCL"})
+    void sixteenPrefillersShareOneDecoder(String mode, TestPlane plane) throws IOException {
+        plane.begin();
         int onePort = freePorts(1);
         try (var pool = new BuddyStagingPool(64 << 20);
                 var alone = alone(Map.of());
-                var one = decoder(1, Map.of(), options(mode, onePort), pool)) {
+                var one = decoder(plane, options(mode, onePort), pool)) {
             for (int i = 0; i < PEERS; i++) {
                 ports.add(freePorts(1));
-                engines.add(prefiller(1, Map.of(), options(mode, ports.getLast())));
+                engines.add(prefiller(plane, options(mode, ports.getLast())));
             }
             var decoded = new LinkedHashMap<RequestHandle, int[]>();
             for (int i = 0; i < EACH * PEERS; i++) {
@@ -69,18 +69,20 @@ class ManyPeersTest {
         } finally {
             engines.forEach(Engine::close);
         }
+        plane.end();
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"PUT_ASYNC", "GET"})
-    void onePrefillerServesSixteenDecoders(String mode) throws IOException {
+    @CsvSource({"PUT_ASYNC,HOST", "GET,HOST", "PUT_ASYNC,NCCL", "GET,NCCL"})
+    void onePrefillerServesSixteenDecoders(String mode, TestPlane plane) throws IOException {
+        plane.begin();
         int onePort = freePorts(1);
         try (var pool = new BuddyStagingPool(64 << 20);
                 var alone = alone(Map.of());
-                var one = prefiller(1, Map.of(), options(mode, onePort))) {
+                var one = prefiller(plane, options(mode, onePort))) {
             for (int i = 0; i < PEERS; i++) {
                 ports.add(freePorts(1));
-                engines.add(decoder(1, Map.of(), options(mode, ports.getLast()), pool));
+                engines.add(decoder(plane, options(mode, ports.getLast()), pool));
             }
             var decoded = new LinkedHashMap<RequestHandle, int[]>();
             for (int i = 0; i < EACH * PEERS; i++) {
@@ -95,21 +97,24 @@ class ManyPeersTest {
         } finally {
             engines.forEach(Engine::close);
         }
+        plane.end();
     }
 
     /// The decoder takes the offer and then reads nothing. It costs one step its `push_timeout`.
     @ParameterizedTest
-    @ValueSource(strings = {"PUT_ASYNC", "PUT", "GET"})
-    void aDecoderThatIsStuckDoesNotHoldUpTheOthers(String mode) throws IOException {
+    @CsvSource({"PUT_ASYNC,HOST", "PUT,HOST", "GET,HOST", "PUT_ASYNC,NCCL", "GET,NCCL"})
+    void aDecoderThatIsStuckDoesNotHoldUpTheOthers(String mode, TestPlane plane)
+            throws IOException {
+        plane.begin();
         int onePort = freePorts(1);
         int stuckPort = freePorts(1);
         var pOptions = options(mode, onePort);
         pOptions.put("push_timeout", "300ms");
-        var gated = new GatedP2p();
+        var gated = new GatedP2p(plane);
         gated.shut();
         try (var pool = new BuddyStagingPool(64 << 20);
                 var alone = alone(Map.of());
-                var one = prefiller(1, Map.of(), pOptions);
+                var one = prefiller(plane, pOptions);
                 var stuck =
                         P2pEngines.open(
                                 KvRole.CONSUMER,
@@ -119,7 +124,7 @@ class ManyPeersTest {
                                 gated)) {
             for (int i = 0; i < 3; i++) {
                 ports.add(freePorts(1));
-                engines.add(decoder(1, Map.of(), options(mode, ports.getLast()), pool));
+                engines.add(decoder(plane, options(mode, ports.getLast()), pool));
             }
             var waiting = new LinkedHashMap<RequestHandle, int[]>();
             var decoded = new LinkedHashMap<RequestHandle, int[]>();
@@ -148,17 +153,20 @@ class ManyPeersTest {
         } finally {
             engines.forEach(Engine::close);
         }
+        plane.end();
     }
 
-    @Test
-    void aPrefillerThatIsStuckDoesNotHoldUpTheOthers() throws IOException {
+    @ParameterizedTest
+    @EnumSource
+    void aPrefillerThatIsStuckDoesNotHoldUpTheOthers(TestPlane plane) throws IOException {
+        plane.begin();
         var mode = "GET";
         int stuckPort = freePorts(1);
-        var gated = new GatedP2p();
+        var gated = new GatedP2p(plane);
         gated.shut();
         try (var pool = new BuddyStagingPool(64 << 20);
                 var alone = alone(Map.of());
-                var one = decoder(1, Map.of(), options(mode, 0), pool);
+                var one = decoder(plane, options(mode, 0), pool);
                 var stuck =
                         P2pEngines.open(
                                 KvRole.PRODUCER,
@@ -168,7 +176,7 @@ class ManyPeersTest {
                                 gated)) {
             for (int i = 0; i < 3; i++) {
                 ports.add(freePorts(1));
-                engines.add(prefiller(1, Map.of(), options(mode, ports.getLast())));
+                engines.add(prefiller(plane, options(mode, ports.getLast())));
             }
             var waiting = new LinkedHashMap<RequestHandle, int[]>();
             var decoded = new LinkedHashMap<RequestHandle, int[]>();
@@ -195,6 +203,17 @@ class ManyPeersTest {
         } finally {
             engines.forEach(Engine::close);
         }
+        plane.end();
+    }
+
+    private static Engine prefiller(TestPlane plane, Map<String, Object> options) {
+        return P2pEngines.open(
+                KvRole.PRODUCER, 1, options, HostServices.NONE, new OverPlane(plane));
+    }
+
+    private static Engine decoder(TestPlane plane, Map<String, Object> options, StagingPool pool) {
+        return P2pEngines.open(
+                KvRole.CONSUMER, 1, options, P2pEngines.host(pool), new OverPlane(plane));
     }
 
     private static void check(Engine alone, Map<RequestHandle, int[]> decoded) {

@@ -275,7 +275,8 @@ public final class NcclPlane implements DataPlane {
         }
         gpu.clock().close();
         if (!gpu.loop().stop(intake.hung() == null ? closeLimit : Duration.ofSeconds(1))) {
-            LOG.warn("{}: the thread of the GPU has not ended; it frees the rest when it can", name);
+            LOG.warn(
+                    "{}: the thread of the GPU has not ended; it frees the rest when it can", name);
         }
         checkQuiet();
     }
