@@ -7,6 +7,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -14,6 +16,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -24,6 +27,9 @@ import java.util.concurrent.locks.LockSupport;
 /// and says `TRANSFER TOKENS` when it is done.
 final class EngineChild implements AutoCloseable {
     static final int PROMPT_TOKENS = 300;
+    private static final String GONE = "gone ";
+    private static final Duration SILENCE = Duration.ofSeconds(150);
+    private static final Duration DUMP = Duration.ofSeconds(3);
 
     private final Process process;
     private final Path errors;
@@ -55,6 +61,7 @@ final class EngineChild implements AutoCloseable {
                 if (tries == 100) {
                     throw e;
                 }
+                System.err.println("try " + tries + ": " + e);
                 LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(100));
             }
         }
@@ -109,31 +116,50 @@ final class EngineChild implements AutoCloseable {
                         for (var line = out.readLine(); line != null; line = out.readLine()) {
                             said.add(line);
                         }
+                        said.add(GONE);
                     } catch (IOException e) {
-                        said.add("gone " + e.getMessage());
+                        said.add(GONE + e.getMessage());
                     }
                 });
     }
 
     /// The next line it says.
     String hear() {
-        try {
-            var line = said.poll(150, TimeUnit.SECONDS);
-            if (line != null) {
-                return line;
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+        var line = poll(SILENCE);
+        if (line != null && !line.startsWith(GONE)) {
+            return line;
         }
+        var threads = line == null ? threads() : "";
         try {
             throw new AssertionError(
-                    "the child engine says nothing, alive: "
-                            + process.isAlive()
-                            + ", "
-                            + Files.readString(errors));
+                    "the child engine says nothing, alive: %s, it wrote: %s%nits threads: %s"
+                            .formatted(process.isAlive(), Files.readString(errors), threads));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+    }
+
+    private @Nullable String poll(Duration limit) {
+        try {
+            return said.poll(limit.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return null;
+        }
+    }
+
+    /// What a JVM writes to its output when it is asked by a signal.
+    private String threads() {
+        var all = new StringBuilder();
+        try {
+            new ProcessBuilder("kill", "-QUIT", String.valueOf(process.pid())).start();
+        } catch (IOException e) {
+            return "not known: " + e;
+        }
+        for (var line = poll(DUMP); line != null; line = poll(DUMP)) {
+            all.append(System.lineSeparator()).append(line);
+        }
+        return all.toString();
     }
 
     void tell(int seed, String transferId) {

@@ -20,7 +20,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
+import io.kvferry.engine.Engine;
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
@@ -36,6 +38,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 
 /// kill -9 of one of two whole engines under load, which starts again at the same address: every
 /// request of the other one ends with the right tokens, all its blocks and its staging memory come
@@ -151,7 +154,6 @@ class EngineKillTest {
         dOptions.put("receive_timeout", "10s");
         dOptions.put("staged_timeout", "3s");
         dOptions.put("push_timeout", "5s"); // twice that for a sender that was killed on its way
-        int loaded = 0;
         try (var pool = new BuddyStagingPool(64 << 20);
                 var d = kv.open(KvRole.CONSUMER, dOptions, host(pool))) {
             for (int round = 0; round < rounds; round++) {
@@ -171,16 +173,32 @@ class EngineKillTest {
                     for (int i = 0; i < REQUESTS; i++) {
                         var outcome = finished(requests.get(i));
                         assertThat(tokens(outcome)).isEqualTo(expected.get(i));
-                        loaded += loaded(outcome) > 0 ? 1 : 0;
                     }
                     assertNothingHeld(d);
                 } catch (AssertionError e) {
                     throw new AssertionError("seed " + seed + " round " + round, e);
                 }
             }
+            try (var p = new EngineChild("prefill", pPort, dPort, kv)) {
+                assertThat(p.hear()).isEqualTo("READY");
+                untilOneIsHandedOver(name -> {
+                    p.tell(0, name);
+                    var outcome = finished(decode(d, prompt(0, PROMPT_TOKENS), name, pPort));
+                    assertThat(tokens(outcome)).isEqualTo(expected.getFirst());
+                    return loaded(outcome) > 0;
+                });
+            }
+            assertNothingHeld(d);
             assertNothingStaged(pool);
         }
-        assertThat(loaded).as("hand-overs before the kills, seed %d", seed).isPositive();
+    }
+
+    /// The last start is served. On a busy machine a transfer may be given up for its short limits.
+    private static void untilOneIsHandedOver(Predicate<String> handOver) {
+        var limit = Deadline.in(P2pEngines.SOON);
+        for (int i = 0; !handOver.test("last-" + i); i++) {
+            assertThat(limit.passed()).as("hand-overs after the kills, of %d", i + 1).isFalse();
+        }
     }
 
     private static void killDecoders(int rounds, KilledPlane kv) throws IOException {
@@ -215,7 +233,22 @@ class EngineKillTest {
                     throw new AssertionError("seed " + seed + " round " + round, e);
                 }
             }
+            try (var d = new EngineChild("decode", pPort, dPort, kv)) {
+                assertThat(d.hear()).isEqualTo("READY");
+                long before = sends(p);
+                untilOneIsHandedOver(name -> {
+                    d.tell(0, name);
+                    finished(prefill(p, prompt(0, PROMPT_TOKENS), name, dPort));
+                    assertThat(d.hear()).isEqualTo(name + " " + expected.getFirst());
+                    return sends(p) > before;
+                });
+            }
+            assertNothingHeld(p);
         }
+    }
+
+    private static long sends(Engine engine) {
+        return engine.stats().kvConnector().counters().getOrDefault("p2p_sends", 0L);
     }
 
     private static void pause(Random random) {
