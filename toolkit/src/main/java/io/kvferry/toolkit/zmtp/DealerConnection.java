@@ -66,6 +66,9 @@ final class DealerConnection {
             problem = new Dial.Problem(ErrorCode.PEER_LOST, when);
             stands(made);
             first.connected();
+            if (!first.leaves()) {
+                return;
+            }
             made.send(first.request());
             read(made);
         } catch (IOException | RuntimeException | Error e) {
@@ -122,6 +125,10 @@ final class DealerConnection {
             var made = connection;
             if (closed || made == null || made.isClosed() || current != null) {
                 return false;
+            }
+            if (!exchange.leaves()) { // it is over, and its end closes this connection
+                current = exchange;
+                return true;
             }
             if (!made.send(exchange.request())) {
                 return false;

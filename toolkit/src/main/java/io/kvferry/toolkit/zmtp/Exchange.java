@@ -13,13 +13,14 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One request to a prefiller and its answers. It ends once: by its last answer, by the loss of its
 /// connection, or by its time limit.
 ///
 /// Threading: any thread; its callbacks never run at the same time.
-public final class Exchange {
+public final class Exchange implements SideChannel.Call {
     private static final Logger LOG = LoggerFactory.getLogger(Exchange.class);
 
     private final String address;
@@ -30,6 +31,7 @@ public final class Exchange {
     private final SideChannel.Carriage carriage;
     private final SideChannel.Answers answers;
     private final ScheduledExecutorService clock;
+    private final AtomicReference<Departure> departure = new AtomicReference<>(Departure.NOT_YET);
     private final ReentrantLock lock = new ReentrantLock();
     private Runnable afterwards = () -> {};
     private @Nullable ScheduledFuture<?> timer;
@@ -37,6 +39,15 @@ public final class Exchange {
     private boolean cancellable;
     private boolean unwanted;
     private boolean over;
+
+    /// What became of the request.
+    private enum Departure {
+        NOT_YET,
+        /// It is handed to a connection now, or was.
+        SENT,
+        /// It stays here.
+        NEVER
+    }
 
     public Exchange(
             String address,
@@ -124,6 +135,14 @@ public final class Exchange {
         }
     }
 
+    /// The request is about to be handed to a connection.
+    ///
+    /// @return false when it must not be: it is over, and its end says that it was not sent
+    boolean leaves() {
+        return departure.compareAndSet(Departure.NOT_YET, Departure.SENT)
+                || departure.get() == Departure.SENT;
+    }
+
     /// The connection stands.
     void connected() {
         limit(answerLimit, "no answer within " + answerLimit.toMillis() + " ms");
@@ -188,25 +207,50 @@ public final class Exchange {
     }
 
     void lose(ErrorCode code, String text) {
-        lose(new Failure(code, "prefiller at " + address + ": " + text));
+        lose(failure(code, text));
+    }
+
+    private Failure failure(ErrorCode code, String text) {
+        return new Failure(code, "prefiller at " + address + ": " + text);
     }
 
     /// There will be no more answers. Nothing happens where it is over.
     void lose(Failure failure) {
+        lose(failure, false);
+    }
+
+    /// @param onlyUnsent whether nothing is to happen where the request has left
+    private void lose(Failure failure, boolean onlyUnsent) {
         Runnable end;
         lock.lock();
         try {
             if (over) {
                 return;
             }
+            boolean unsent = stays();
+            if (onlyUnsent && !unsent) {
+                return;
+            }
             over = true;
             cancelTimer();
             end = afterwards;
-            SideChannel.guard(address, () -> answers.onLost(failure));
+            if (unsent) {
+                SideChannel.guard(address, () -> answers.onNotSent(failure));
+            } else {
+                SideChannel.guard(address, () -> answers.onLost(failure));
+            }
         } finally {
             lock.unlock();
         }
         end.run();
+    }
+
+    /// Keeps the request from being sent. Under the lock: whoever finds out then finds it over.
+    ///
+    /// @return false when it has left
+    private boolean stays() {
+        return departure.compareAndSet(Departure.NOT_YET, Departure.NEVER)
+                || departure.get() == Departure.NEVER;
     }
 
     /// Its request is on a connection where it can be given up for itself.
@@ -225,7 +269,8 @@ public final class Exchange {
 
     /// Its answers are not wanted any more. A request that the peer has not heard of goes out all
     /// the same: the peer may hold something for it, which it lets go of then.
-    void cancel() {
+    @Override
+    public void cancel() {
         lock.lock();
         try {
             unwanted = true;
@@ -235,7 +280,16 @@ public final class Exchange {
         } finally {
             lock.unlock();
         }
-        lose(ErrorCode.CANCELLED, "not wanted any more");
+        lose(notWanted());
+    }
+
+    private Failure notWanted() {
+        return failure(ErrorCode.CANCELLED, "not wanted any more");
+    }
+
+    @Override
+    public void withdraw() {
+        lose(notWanted(), true);
     }
 
     boolean isOver() {

@@ -189,6 +189,8 @@ final class SharedDealer {
                     unsent.removeFirst();
                 } else if (ahead >= MOST_AHEAD_BYTES) {
                     break; // it comes here again when some of that has left
+                } else if (!carried.exchange.leaves()) {
+                    unsent.removeFirst(); // it is over, and [#giveUp] follows
                 } else if (made.offer(
                         ExchangeFrame.encode(
                                 number, ExchangeFrame.REQUEST, carried.exchange.request()))) {

@@ -100,6 +100,11 @@ public final class SideChannel implements AutoCloseable {
 
         /// There will be no more answers. Not called after the last answer.
         void onLost(Failure failure);
+
+        /// As [#onLost], in its place where the peer has heard nothing of the request and will not.
+        default void onNotSent(Failure failure) {
+            onLost(failure);
+        }
     }
 
     /// How an exchange goes on after an answer.
@@ -130,13 +135,16 @@ public final class SideChannel implements AutoCloseable {
     }
 
     /// An exchange that has begun.
-    @FunctionalInterface
     public interface Call {
         /// Its answers are not wanted any more. On a shared connection [Answers#onLost] hears so,
         /// and the prefiller too, when the request has been sent; it is sent in any case, so that
         /// the prefiller can let go of what it keeps for it. On a connection of its own the
         /// exchange goes on, as with vLLM's. Nothing happens where it is over.
         void cancel();
+
+        /// The request is not to be sent any more: where it has not left, [Answers#onNotSent] hears
+        /// so. Nothing happens where it has, or where the exchange is over.
+        void withdraw();
     }
 
     /// Something that is to happen later.
@@ -282,7 +290,7 @@ public final class SideChannel implements AutoCloseable {
         } else {
             exchanges.begin(exchange);
         }
-        return exchange::cancel;
+        return exchange;
     }
 
     /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the

@@ -9,10 +9,13 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.zmtp.SideChannel.Turn;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZMQ;
@@ -33,6 +36,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 class SideChannelTest {
     private static final Duration SOON = Duration.ofSeconds(20);
@@ -40,6 +44,7 @@ class SideChannelTest {
     /// Records what comes of an exchange.
     private static final class Recorder implements SideChannel.Answers {
         private final BlockingQueue<Object> heard = new LinkedBlockingQueue<>();
+        private volatile boolean unsent;
 
         @Override
         public SideChannel.Reading onAnswer(byte[] message) {
@@ -54,6 +59,12 @@ class SideChannelTest {
 
         @Override
         public void onLost(Failure failure) {
+            heard.add(failure);
+        }
+
+        @Override
+        public void onNotSent(Failure failure) {
+            unsent = true;
             heard.add(failure);
         }
 
@@ -285,6 +296,80 @@ class SideChannelTest {
                     SOON,
                     heard);
             assertLost(heard.next(), ErrorCode.TIMEOUT);
+            assertThat(heard.unsent).isTrue();
+        }
+    }
+
+    /// Where it has left, nothing happens.
+    @ParameterizedTest
+    @EnumSource
+    void aRequestThatIsWithdrawnIsNotSent(SideChannel.Carriage carriage) throws Exception {
+        try (var silent = new ServerSocket(0, 16, InetAddress.getLoopbackAddress());
+                var p = new SideChannel("p");
+                var d = new SideChannel("d")) {
+            var heard = new Recorder();
+            var address = "tcp://127.0.0.1:" + silent.getLocalPort();
+            var call = d.exchange(address, new byte[1], SOON, SOON, Turn.LONG, carriage, heard);
+            try (var _ = silent.accept()) {
+                call.withdraw();
+                assertLost(heard.next(), ErrorCode.CANCELLED);
+                assertThat(heard.unsent).isTrue();
+            }
+            call.withdraw();
+
+            var asked = new LinkedBlockingQueue<SideChannel.Asker>();
+            var listening = p.listen("127.0.0.1", (asker, _) -> asked.add(asker));
+            var answered = new Recorder();
+            var sent =
+                    d.exchange(listening, new byte[1], SOON, SOON, Turn.LONG, carriage, answered);
+            var asker = asked.poll(SOON.toSeconds(), TimeUnit.SECONDS);
+            assertThat(asker).isNotNull();
+            sent.withdraw();
+            asker.answer("last".getBytes(UTF_8));
+            assertThat(answered.next()).isEqualTo("last");
+            assertThat(heard.heard).isEmpty();
+        }
+    }
+
+    /// On connections that rest, on new ones and in the queue: each either arrives or is said not
+    /// to have been sent, and all give their turns back.
+    @ParameterizedTest
+    @EnumSource
+    void requestsThatAreWithdrawnWhileTheyLeaveArriveOrDoNot(SideChannel.Carriage carriage)
+            throws Exception {
+        try (var p = new SideChannel("p");
+                var d = new SideChannel("d")) {
+            var arrived = new AtomicInteger();
+            var address =
+                    p.listen(
+                            "127.0.0.1",
+                            (asker, _) -> {
+                                arrived.incrementAndGet();
+                                asker.answer("last".getBytes(UTF_8));
+                            });
+            int unsent = 0;
+            int count = 600;
+            for (int i = 0; i < count; i += 300) { // more than are open at a time
+                var heard = new ArrayList<Recorder>();
+                for (int j = 0; j < 300; j++) {
+                    var each = new Recorder();
+                    heard.add(each);
+                    var call =
+                            d.exchange(address, new byte[1], SOON, SOON, Turn.LONG, carriage, each);
+                    call.withdraw();
+                }
+                for (var each : heard) {
+                    if (each.next() instanceof Failure failure) {
+                        assertThat(failure.code()).isEqualTo(ErrorCode.CANCELLED);
+                        assertThat(each.unsent).isTrue();
+                        unsent++;
+                    }
+                }
+            }
+            assertThat(arrived).hasValue(count - unsent);
+            var last = new Recorder();
+            d.exchange(address, new byte[1], SOON, SOON, Turn.LONG, carriage, last);
+            assertThat(last.next()).isEqualTo("last");
         }
     }
 
@@ -300,6 +385,7 @@ class SideChannelTest {
                     Duration.ofMillis(200),
                     heard);
             assertLost(heard.next(), ErrorCode.TIMEOUT);
+            assertThat(heard.unsent).isFalse();
         }
     }
 

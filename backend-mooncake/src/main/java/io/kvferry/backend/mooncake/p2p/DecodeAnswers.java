@@ -25,6 +25,11 @@ final class DecodeAnswers implements SideChannel.Answers {
         /// @param lost whether the worker itself is gone, rather than the request refused
         void failed(String request, Failure failure, boolean lost);
 
+        /// The worker has heard nothing of the request and will not.
+        ///
+        /// @param lost as for [#failed]
+        void notSent(String request, Failure failure, boolean lost);
+
         void layoutMissed();
 
         /// The worker says where the blocks of a request are to be read.
@@ -99,8 +104,21 @@ final class DecodeAnswers implements SideChannel.Answers {
 
     @Override
     public void onLost(Failure failure) {
-        // A request that we cancelled says nothing about the prefiller.
-        failAll(failure, failure.code() != ErrorCode.CANCELLED);
+        failAll(failure, saysThatItIsGone(failure));
+    }
+
+    @Override
+    public void onNotSent(Failure failure) {
+        boolean lost = saysThatItIsGone(failure);
+        for (var request : open) {
+            service.onLoop(() -> verdicts.notSent(request, failure, lost));
+        }
+        open.clear();
+    }
+
+    /// A request that we cancelled says nothing about the prefiller.
+    private static boolean saysThatItIsGone(Failure failure) {
+        return failure.code() != ErrorCode.CANCELLED;
     }
 
     private void take(XferResponse answer) {

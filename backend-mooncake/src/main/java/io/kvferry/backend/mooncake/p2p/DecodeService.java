@@ -114,12 +114,7 @@ final class DecodeService implements AutoCloseable {
         if (waiting.size() == group.size()) {
             return;
         }
-        // A load that was revoked meanwhile still has to free the prefiller's blocks.
-        var live =
-                group.stream()
-                        .filter(fetch -> !waiting.contains(fetch))
-                        .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
-                        .toList();
+        var live = withoutEnded(group.stream().filter(fetch -> !waiting.contains(fetch)).toList());
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
@@ -140,6 +135,14 @@ final class DecodeService implements AutoCloseable {
                             addresses.forEach(address -> fetch.exposeTo(address, longest)));
         }
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    /// Loads that were revoked meanwhile become releases: they still have to free the prefiller's
+    /// blocks.
+    private static List<Fetch> withoutEnded(List<Fetch> group) {
+        return group.stream()
+                .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
+                .toList();
     }
 
     /// Whether another prefiller without capabilities may still write its blocks.
@@ -233,6 +236,18 @@ final class DecodeService implements AutoCloseable {
                             }
 
                             @Override
+                            public void notSent(String request, Failure failure, boolean lost) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> {
+                                            fetch.notHeardBy(address);
+                                            failedAt(fetch, address, failure, lost);
+                                            if (!lost) {
+                                                release(fetch, prefiller, address);
+                                            }
+                                        });
+                            }
+
+                            @Override
                             public void offered(String request, byte[] offer) {
                                 Optional.ofNullable(byRequest.get(request))
                                         .ifPresent(fetch -> reads.offered(fetch, address, offer));
@@ -241,7 +256,10 @@ final class DecodeService implements AutoCloseable {
                             @Override
                             public void layoutMissed() {
                                 requests.forget(address);
-                                send(prefiller, address, group, false);
+                                group.stream()
+                                        .filter(Fetch::ended)
+                                        .forEach(fetch -> fetch.notHeardBy(address));
+                                send(prefiller, address, withoutEnded(group), false);
                             }
                         });
         var call =
@@ -253,19 +271,28 @@ final class DecodeService implements AutoCloseable {
                         SideChannel.Turn.LONG,
                         settings.carriage(prefiller.kvferry()),
                         answers);
-        if (!opensToAnybody(prefiller)) {
-            cancelWithLast(group, call);
+        // What a prefiller without capabilities has heard of must be answered: its blocks rest
+        // until
+        // then.
+        withLast(group, opensToAnybody(prefiller) ? call::withdraw : call::cancel);
+    }
+
+    /// Frees the blocks of a prefiller for a load that it was not asked for, since that had ended.
+    private void release(Fetch fetch, EngineEntry prefiller, String address) {
+        if (!fetch.pull().release()) {
+            var release = new Fetch(fetch.pull().asRelease());
+            send(prefiller, address, List.of(release), requests.keepsLayout(address));
         }
     }
 
-    /// Gives a request up when all its loads have ended, so that it does not wait at the prefiller
-    /// any longer. Nothing happens where it has been answered.
-    private static void cancelWithLast(List<Fetch> group, SideChannel.Call call) {
+    /// @param giveUp runs when all loads of a request have ended, so that it does not wait any
+    ///   longer
+    private static void withLast(List<Fetch> group, Runnable giveUp) {
         var open = new HashSet<>(group);
         for (var fetch : group) {
             fetch.afterwards(() -> {
                 if (open.remove(fetch) && open.isEmpty()) {
-                    call.cancel();
+                    giveUp.run();
                 }
             });
         }

@@ -139,6 +139,11 @@ final class Fetch {
         writers.computeIfPresent(address, (_, known) -> known.earlier(end));
     }
 
+    /// Such a worker has heard nothing of it and will not.
+    void notHeardBy(String address) {
+        writers.remove(address);
+    }
+
     /// Whether a worker without capabilities may still write its blocks, ended or not.
     boolean isWritten() {
         return writers.values().stream().anyMatch(end -> !end.passed());

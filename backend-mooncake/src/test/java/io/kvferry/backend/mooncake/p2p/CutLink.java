@@ -18,6 +18,7 @@ final class CutLink implements AutoCloseable {
     private final long there;
     private final long back;
     private final boolean reset;
+    private final CountDownLatch carried = new CountDownLatch(1);
     private volatile CountDownLatch gate = new CountDownLatch(0);
 
     /// @param there bytes that reach `port` before the end
@@ -44,6 +45,11 @@ final class CutLink implements AutoCloseable {
         gate.countDown();
     }
 
+    /// Counted down when somebody has sent something, held or not.
+    CountDownLatch carried() {
+        return carried;
+    }
+
     private void accept() {
         try {
             while (true) {
@@ -67,6 +73,7 @@ final class CutLink implements AutoCloseable {
                 if (n < 0) {
                     break;
                 }
+                carried.countDown();
                 gate.await();
                 to.getOutputStream().write(buffer, 0, n);
                 left -= n;

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p;
 
 import static io.kvferry.backend.mooncake.p2p.ScriptedPrefiller.answer;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -22,10 +23,15 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.MemorySegment;
+import java.net.URI;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 
 /// What a prefiller that knows no write capabilities (any but kvferry's) can do to a decoder's
 /// memory: fill the blocks of an open load, and nothing else at any time.
@@ -54,9 +60,12 @@ class ReceiveWindowTest {
     }
 
     private TransferId load(String request) {
+        return load(request, prefiller);
+    }
+
+    private TransferId load(String request, ScriptedPrefiller from) {
         return decoder.beginDecode(
-                decoder.request(
-                        request, BLOCKS * TestEngine.BLOCK_TOKENS, FIRST, prefiller.params("x")),
+                decoder.request(request, BLOCKS * TestEngine.BLOCK_TOKENS, FIRST, from.params("x")),
                 0);
     }
 
@@ -168,6 +177,55 @@ class ReceiveWindowTest {
         assertThat(request().message().reqBlocks())
                 .as("frees the prefiller")
                 .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isTrue());
+    }
+
+    /// A prefiller that takes the connection and goes no further.
+    @Test
+    void aRequestThatWasNeverSentExposesNothing() throws Exception {
+        var links = new ArrayList<CutLink>();
+        try (var unreached =
+                new ScriptedPrefiller(address -> {
+                    var link = heldLink(address);
+                    links.add(link);
+                    return "tcp://127.0.0.1:" + link.port();
+                })) {
+            var first = load("d-1", unreached);
+            var begun = links.getFirst().carried(); // the connection stands, so the load is open
+            assertThat(begun.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            decoder.revoke(first);
+            assertThat(decoder.await(first)).isInstanceOf(Completion.Revoked.class);
+
+            var second = load("d-2");
+            var next = request();
+            assertThat(next.message().reqBlocks())
+                    .as("not for a release, after waiting")
+                    .hasEntrySatisfying(
+                            "d-2", blocks -> assertThat(blocks.releaseOnly()).isFalse());
+            assertThat(write(2, next.message(), 0, FIRST, 0, 1024)).isTrue();
+            answer(next, List.of("d-2"), List.of());
+            assertThat(decoder.await(second)).isInstanceOf(Completion.Completed.class);
+
+            links.getFirst().release();
+            assertThat(unreached.request().message().reqBlocks())
+                    .as("still frees the prefiller, and names no blocks")
+                    .hasEntrySatisfying("d-1", blocks -> assertThat(blocks.releaseOnly()).isTrue());
+        } finally {
+            for (var link : links) {
+                link.close();
+            }
+        }
+    }
+
+    private static CutLink heldLink(String address) {
+        try {
+            var link =
+                    new CutLink(
+                            URI.create(address).getPort(), Long.MAX_VALUE, Long.MAX_VALUE, false);
+            link.hold();
+            return link;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     @ParameterizedTest

@@ -20,6 +20,7 @@ import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 
 /// A prefiller of one rank that knows no capabilities and answers when the test says so.
 final class ScriptedPrefiller implements AutoCloseable {
@@ -30,6 +31,11 @@ final class ScriptedPrefiller implements AutoCloseable {
     record Asked(SideChannel.Asker asker, XferMetadata message) {}
 
     ScriptedPrefiller() throws InterruptedException {
+        this(address -> address);
+    }
+
+    /// @param listed the address that decoders are told, of the one that it listens at
+    ScriptedPrefiller(UnaryOperator<String> listed) throws InterruptedException {
         var address =
                 channel.listen(
                         "127.0.0.1",
@@ -37,7 +43,8 @@ final class ScriptedPrefiller implements AutoCloseable {
         try (var client = new BootstrapClient(SOON)) {
             client.register(
                     URI.create(base()),
-                    new WorkerRegistration("other", 0, 0, 0, address, Optional.empty()));
+                    new WorkerRegistration(
+                            "other", 0, 0, 0, listed.apply(address), Optional.empty()));
         }
     }
 
