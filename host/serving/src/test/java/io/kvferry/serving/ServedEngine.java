@@ -3,6 +3,7 @@ package io.kvferry.serving;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.Engine;
 import io.kvferry.serving.http.EngineAccess;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Json;
@@ -26,7 +27,7 @@ import java.util.function.Consumer;
 /// The server of `kvferry serve` in the test's process: an engine behind the HTTP API on an
 /// ephemeral port.
 public final class ServedEngine implements AutoCloseable {
-    private final AssembledEngine assembled;
+    private final AutoCloseable owner;
     private final HttpService http;
 
     /// Serves `/metrics`; may be the same service.
@@ -50,20 +51,37 @@ public final class ServedEngine implements AutoCloseable {
 
     private ServedEngine(
             EngineSettings settings, Optional<Consumer<CacheEvent>> events, boolean adminPort) {
-        assembled = AssembledEngine.open(settings);
-        events.ifPresent(assembled.engine()::onCacheEvent);
+        this(AssembledEngine.open(settings), events, adminPort);
+    }
+
+    private ServedEngine(
+            AssembledEngine assembled, Optional<Consumer<CacheEvent>> events, boolean adminPort) {
+        this(assembled.engine(), assembled, events, adminPort);
+    }
+
+    /// An engine that the test has opened, and not started, itself.
+    ///
+    /// @param owner closes it
+    ServedEngine(Engine engine, AutoCloseable owner) {
+        this(engine, owner, Optional.empty(), false);
+    }
+
+    private ServedEngine(
+            Engine engine,
+            AutoCloseable owner,
+            Optional<Consumer<CacheEvent>> events,
+            boolean adminPort) {
+        this.owner = owner;
+        events.ifPresent(engine::onCacheEvent);
         http = new HttpService("test", TestClient.loopback());
         admin = adminPort ? new HttpService("admin", TestClient.loopback()) : http;
         OpenAiApi.install(
-                EngineAccess.of(
-                        assembled.engine(),
-                        assembled.engine().model().name(),
-                        SamplingDefaults.NONE),
+                EngineAccess.of(engine, engine.model().name(), SamplingDefaults.NONE),
                 http,
                 Duration.ofSeconds(60),
                 TransferTrust.of(Optional.empty(), List.of()),
                 admin);
-        assembled.engine().start();
+        engine.start();
         admin.start();
         http.start();
     }
@@ -136,6 +154,12 @@ public final class ServedEngine implements AutoCloseable {
             admin.close();
         }
         http.close();
-        assembled.close();
+        try {
+            owner.close();
+        } catch (RuntimeException e) {
+            throw e;
+        } catch (Exception e) {
+            throw new IllegalStateException(e);
+        }
     }
 }

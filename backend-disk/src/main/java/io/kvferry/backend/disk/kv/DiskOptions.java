@@ -142,7 +142,13 @@ public final class DiskOptions {
                     duration(
                             "temp_max_age",
                             "age at which the unfinished file of a dead writer is deleted",
-                            "15m"));
+                            "15m"),
+                    Option.of(
+                                    "rehearsal",
+                                    Option.Type.BOOLEAN,
+                                    "save and load small caches in a temporary folder while the connector opens,"
+                                            + " once in a JVM: the first request need not wait for classes to load")
+                            .withDefault("true"));
 
     private DiskOptions() {}
 

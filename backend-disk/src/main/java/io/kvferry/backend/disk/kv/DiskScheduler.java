@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -37,6 +38,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BiFunction;
 
 /// The scheduler half. A block counts as there when the files of all groups and all ranks are: it
 /// looks for them itself, so the folder must be visible to it and to every rank.
@@ -46,6 +48,7 @@ final class DiskScheduler implements SchedulerConnector {
     private static final Duration RETRY = Duration.ofMillis(2);
 
     private final SchedulerContext context;
+    private final Optional<Rehearsal> rehearsal;
     private final BlockStore store;
     private final StoreFigures figures;
     private final int blockTokens;
@@ -67,7 +70,16 @@ final class DiskScheduler implements SchedulerConnector {
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when groups differ in block size; whatever
     ///   opening a store throws
     DiskScheduler(SchedulerContext context) {
+        this(context, BlockStore::open, Rehearsal.begin(context.options()));
+    }
+
+    /// @param rehearsal under way, which ends before [#close] does
+    DiskScheduler(
+            SchedulerContext context,
+            BiFunction<StoreConfig, StoreListener, BlockStore> opener,
+            Optional<Rehearsal> rehearsal) {
         this.context = context;
+        this.rehearsal = rehearsal;
         this.blockTokens = context.engine().cache().blockTokens();
         this.layout =
                 FileLayout.of(
@@ -88,7 +100,7 @@ final class DiskScheduler implements SchedulerConnector {
         this.sync = options.string("load").equals("sync");
         this.leaseTime = DiskOptions.lease(options);
         this.store =
-                BlockStore.open(
+                opener.apply(
                         DiskOptions.schedulerStore(
                                 options, context.engine().namespace(), context.config().role()),
                         StoreListener.NONE);
@@ -326,6 +338,7 @@ final class DiskScheduler implements SchedulerConnector {
 
     @Override
     public void close() {
+        rehearsal.ifPresent(Rehearsal::await);
         saves.ifPresent(DiskSaves::close);
         requests.clear();
         store.close();

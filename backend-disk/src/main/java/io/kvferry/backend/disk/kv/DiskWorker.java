@@ -41,6 +41,7 @@ final class DiskWorker implements WorkerConnector {
     private static final int ENDED_REMEMBERED = 16_384;
 
     private final WorkerContext context;
+    private final Optional<Rehearsal> rehearsal;
     private final int rank;
     private final BlockStore store;
     private final Duration lease;
@@ -77,12 +78,17 @@ final class DiskWorker implements WorkerConnector {
 
     /// @throws KvFerryException whatever opening a store throws
     DiskWorker(WorkerContext context) {
-        this(context, BlockStore::open);
+        this(context, BlockStore::open, Rehearsal.begin(context.options()));
     }
 
-    /// With a store that a test can hold up.
-    DiskWorker(WorkerContext context, BiFunction<StoreConfig, StoreListener, BlockStore> opener) {
+    /// @param opener of its store, which a test can hold up
+    /// @param rehearsal under way, which ends before [#registerRegions] does
+    DiskWorker(
+            WorkerContext context,
+            BiFunction<StoreConfig, StoreListener, BlockStore> opener,
+            Optional<Rehearsal> rehearsal) {
         this.context = context;
+        this.rehearsal = rehearsal;
         this.rank = context.rank().rank();
         this.lease = DiskOptions.lease(context.options());
         this.saveWait =
@@ -108,6 +114,7 @@ final class DiskWorker implements WorkerConnector {
     public void registerRegions(List<KvRegion> regions) {
         regions.forEach(KvRegion::segment); // refuses what is not in host memory
         memory = RegionMemory.of(regions, context.engine().cache().groups().size());
+        rehearsal.ifPresent(Rehearsal::await);
     }
 
     @Override
@@ -241,6 +248,7 @@ final class DiskWorker implements WorkerConnector {
             return;
         }
         closed = true;
+        rehearsal.ifPresent(Rehearsal::await);
         jobs.values()
                 .forEach(job ->
                         job.abort(new Failure(ErrorCode.CLOSED, "the worker half is closed")));

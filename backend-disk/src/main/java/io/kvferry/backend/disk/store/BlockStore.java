@@ -14,6 +14,7 @@ import io.kvferry.toolkit.disk.space.SpaceCatalog;
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import org.slf4j.event.Level;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -65,6 +66,13 @@ public final class BlockStore implements AutoCloseable {
         return store;
     }
 
+    /// A store that shares nothing with others and is of no interest to an operator.
+    public static BlockStore openScratch(StoreConfig config, StoreListener listener) {
+        var core = StoreCore.of(config, FileCalls.ofPlatform());
+        core.listen(listener);
+        return new BlockStore(config, listener, core, Level.DEBUG);
+    }
+
     /// A store that shares nothing with others of this process, on file calls that tests can
     /// replace.
     public static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
@@ -79,6 +87,10 @@ public final class BlockStore implements AutoCloseable {
     }
 
     private BlockStore(StoreConfig config, StoreListener listener, StoreCore core) {
+        this(config, listener, core, Level.INFO);
+    }
+
+    private BlockStore(StoreConfig config, StoreListener listener, StoreCore core, Level level) {
         this.config = config;
         this.core = core;
         this.listener = listener;
@@ -89,17 +101,18 @@ public final class BlockStore implements AutoCloseable {
             release();
             throw e;
         }
-        LOG.info(
-                "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
-                core.folder().folder(),
-                core.catalog().files(),
-                core.catalog().usedBytes(),
-                config.space().quotaBytes() == StoreConfig.NO_QUOTA
-                        ? ""
-                        : " of " + config.space().quotaBytes(),
-                direct ? "direct" : "buffered",
-                config.directIo(),
-                config.durability());
+        LOG.atLevel(level)
+                .log(
+                        "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
+                        core.folder().folder(),
+                        core.catalog().files(),
+                        core.catalog().usedBytes(),
+                        config.space().quotaBytes() == StoreConfig.NO_QUOTA
+                                ? ""
+                                : " of " + config.space().quotaBytes(),
+                        direct ? "direct" : "buffered",
+                        config.directIo(),
+                        config.durability());
     }
 
     private boolean chooseDirect() {

@@ -18,6 +18,7 @@ import io.kvferry.toolkit.disk.FileCalls;
 
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -88,7 +89,9 @@ public final class HeldDisk implements KvConnectorProvider {
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
         return new DiskWorker(
-                context, (config, listener) -> BlockStore.open(config, listener, calls()));
+                context,
+                (config, listener) -> BlockStore.open(config, listener, calls()),
+                Optional.empty());
     }
 
     @Override

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.OptionValues;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Comparator;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/// Saves and loads small caches through both halves of the connector before the first request
+/// comes, which then does not wait for some 150 classes to be loaded and for code that is still
+/// interpreted. Once in a JVM and class loader, in a temporary folder of its own that is deleted
+/// again: nothing of it is in the connector's folder or figures.
+///
+/// Threading: the work is done by a thread of its own; the rest in any.
+final class Rehearsal {
+    private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
+    private static final Object LOCK = new Object();
+
+    /// For all of it; without an end by then the connector opens all the same.
+    private static final Duration LIMIT = Duration.ofSeconds(10);
+
+    /// Enough for the first compiler to have seen what runs for each block.
+    private static final int PROMPTS = 8;
+
+    private static Optional<Rehearsal> begun = Optional.empty();
+
+    private final Thread thread;
+
+    private Rehearsal(OptionValues options) {
+        this.thread =
+                Thread.ofPlatform().name("disk-rehearsal").daemon().unstarted(() -> run(options));
+    }
+
+    /// That of this JVM, which begins now unless it has; empty where the options want none.
+    static Optional<Rehearsal> begin(OptionValues options) {
+        if (!options.bool("rehearsal")) {
+            return Optional.empty();
+        }
+        synchronized (LOCK) {
+            if (begun.isEmpty()) {
+                var rehearsal = new Rehearsal(options);
+                begun = Optional.of(rehearsal);
+                rehearsal.start();
+            }
+            return begun;
+        }
+    }
+
+    private void start() {
+        try {
+            thread.start();
+        } catch (OutOfMemoryError e) { // no thread to be had
+            leftOut(e);
+        }
+    }
+
+    private static void leftOut(Throwable e) {
+        LOG.info("no rehearsal, the first hand-off will take longer: {}", e.toString());
+    }
+
+    /// Returns at its end, or when it has taken too long.
+    void await() {
+        try {
+            thread.join(LIMIT.plusSeconds(1));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static void run(OptionValues options) {
+        long began = System.nanoTime();
+        try {
+            var temporary = Path.of(System.getProperty("java.io.tmpdir"));
+            handOff(options, temporary, PROMPTS, Deadline.in(LIMIT));
+            LOG.debug(
+                    "rehearsed in {} ms", TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (IOException | RuntimeException | Error e) { // the connector works without
+            leftOut(e);
+        }
+    }
+
+    /// Saves and loads so many prompts in a folder below `parent` that is deleted again.
+    ///
+    /// @throws KvFerryException when one fails, or time is up
+    static void handOff(OptionValues options, Path parent, int prompts, Deadline limit)
+            throws IOException, InterruptedException {
+        Path folder = Files.createTempDirectory(parent, "kvferry-rehearsal-"); // mode 0700
+        try (var engine = new RehearsalEngine(options, folder, limit)) {
+            for (int prompt = 0; prompt < prompts; prompt++) {
+                engine.save(prompt);
+                engine.load(prompt);
+            }
+        } finally {
+            delete(folder);
+        }
+    }
+
+    private static void delete(Path folder) throws IOException {
+        try (var all = Files.walk(folder)) {
+            for (Path file : all.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(file);
+            }
+        } catch (UncheckedIOException e) {
+            throw e.getCause();
+        }
+    }
+}

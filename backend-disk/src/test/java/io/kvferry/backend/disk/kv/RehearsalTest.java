@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.disk.DiskConnectorProvider;
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.OptionValues;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/// What a connector does before its first request, so that this one finds everything loaded.
+class RehearsalTest {
+    private static final Duration PATIENCE = Duration.ofMinutes(2);
+
+    @TempDir Path folder;
+
+    private static OptionValues options(Map<String, Object> own) {
+        var all = new HashMap<String, Object>(own);
+        all.put("shared_storage_path", "/nowhere/that/is/used");
+        return DiskOptions.SCHEMA.read("test", all);
+    }
+
+    private void assertNothingLeft() throws Exception {
+        try (var left = Files.list(folder)) {
+            assertThat(left).isEmpty();
+        }
+        assertThat(Thread.getAllStackTraces().keySet())
+                .as("threads of a store below %s", folder)
+                .filteredOn(thread -> thread.isAlive() && thread.getName().startsWith("disk-write"))
+                .isEmpty();
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"async", "sync", "none"})
+    void savesAndLoadsAndLeavesNothing(String load) throws Exception {
+        Rehearsal.handOff(options(Map.of("load", load)), folder, 2, Deadline.in(PATIENCE));
+        assertNothingLeft();
+    }
+
+    @Test
+    void rehearsesBehindASecret() throws Exception {
+        var secrets = Files.createDirectory(folder.resolve("secrets"));
+        var secret = Files.writeString(secrets.resolve("secret"), "0123456789abcdef");
+        var parent = Files.createDirectory(folder.resolve("parent"));
+        Rehearsal.handOff(
+                options(Map.of("secret_file", secret.toString())),
+                parent,
+                1,
+                Deadline.in(PATIENCE));
+        assertThat(parent).isEmptyDirectory();
+    }
+
+    @Test
+    void givesUpInTimeAndLeavesNothing() throws Exception {
+        assertThatThrownBy(() ->
+                        Rehearsal.handOff(options(Map.of()), folder, 1, Deadline.in(Duration.ZERO)))
+                .isInstanceOf(KvFerryException.class);
+        assertNothingLeft();
+    }
+
+    /// Such as a container without a folder for temporary files.
+    @Test
+    void neverFailsTheConnector() throws Exception {
+        var child = child("rehearse", Map.of("java.io.tmpdir", "/nowhere/at/all"));
+        assertThat(child).as("classes that the first load of a process loads").isPositive();
+    }
+
+    @Test
+    @Timeout(value = 5, unit = TimeUnit.MINUTES)
+    void theFirstLoadOfAProcessFindsMostOfItsClassesLoaded() throws Exception {
+        int without = child("plain", Map.of());
+        int with = child("rehearse", Map.of());
+        System.out.println("classes that a first load loads: " + with + ", without " + without);
+        assertThat(with).isLessThan(without * 3 / 4);
+    }
+
+    private int child(String how, Map<String, String> properties) throws Exception {
+        var command = new ArrayList<String>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.add("--enable-native-access=ALL-UNNAMED");
+        properties.forEach((name, value) -> command.add("-D" + name + "=" + value));
+        command.add("-cp");
+        command.add(System.getProperty("java.class.path"));
+        command.add(RehearsalTest.class.getName());
+        command.add(folder.resolve("kv-" + how + properties.size()).toString());
+        command.add(how);
+        var child =
+                new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        try (var lines = child.inputReader()) {
+            return lines.lines()
+                    .filter(line -> line.startsWith("classes "))
+                    .mapToInt(line -> Integer.parseInt(line.substring("classes ".length())))
+                    .findFirst()
+                    .orElseThrow();
+        } finally {
+            child.destroyForcibly();
+            assertThat(child.waitFor(20, TimeUnit.SECONDS)).isTrue();
+        }
+    }
+
+    /// The child: saves a prompt and loads it, and says how many classes that took.
+    public static void main(String[] args) throws Exception {
+        var options = new HashMap<String, Object>();
+        options.put("shared_storage_path", args[0]);
+        options.put("reserve", 0);
+        options.put("rehearsal", args[1].equals("rehearse"));
+        var prompt = new int[65];
+        Arrays.setAll(prompt, i -> i + 1);
+        var classes = ManagementFactory.getClassLoadingMXBean();
+        try (var engine = open(options)) {
+            long before = classes.getTotalLoadedClassCount();
+            for (int i = 0; i < 2; i++) { // saved, and then loaded
+                var outcome =
+                        engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)))
+                                .await(Deadline.in(PATIENCE))
+                                .orElseThrow();
+                if (!(outcome instanceof Outcome.Finished finished)) {
+                    throw new AssertionError(outcome);
+                }
+                while (engine.stats().leasedBlocks() > 0) {
+                    Thread.sleep(1);
+                }
+                if (i == 1 && finished.usage().cachedTokens() == 0) {
+                    throw new AssertionError("nothing was loaded");
+                }
+            }
+            System.out.println("classes " + (classes.getTotalLoadedClassCount() - before));
+        }
+    }
+
+    private static Engine open(Map<String, Object> options) {
+        var provider = new DiskConnectorProvider();
+        return Engine.open(
+                        EngineConfig.of(
+                                        new SyntheticProvider(),
+                                        Path.of(""),
+                                        Map.of("verify", "all"))
+                                .blockTokens(16)
+                                .blockCount(64)
+                                .prefixCache(false)
+                                .kvConnector(
+                                        provider,
+                                        ConnectorConfig.of(
+                                                provider.name(), KvRole.BOTH, "e", options)))
+                .start();
+    }
+}
