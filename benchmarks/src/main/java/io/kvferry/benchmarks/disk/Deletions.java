@@ -11,24 +11,22 @@ import java.util.concurrent.Executors;
 
 /// Files that are deleted, by several threads.
 final class Deletions {
-    private static final int FOLDERS = 256;
-
     private Deletions() {}
 
-    /// Makes and deletes so many small files.
+    /// Makes and deletes so many small files in a folder.
     static void make(Path folder, int count, int threads) throws Exception {
-        for (int i = 0; i < FOLDERS; i++) {
-            Files.createDirectories(folder.resolve(i + ""));
-        }
-        each(threads, count, i -> Files.write(folder.resolve(i % FOLDERS + "/" + i), new byte[64]));
-        each(threads, count, i -> Files.delete(folder.resolve(i % FOLDERS + "/" + i)));
+        each(threads, count, i -> Files.write(folder.resolve("deleted." + i), new byte[64]));
+        each(threads, count, i -> Files.delete(folder.resolve("deleted." + i)));
     }
 
-    /// Deletes the files of a folder; answers the nanoseconds that it took.
-    static long delete(Path folder, int threads) throws Exception {
+    /// Deletes the files of a folder whose names begin with `name` and a dot; answers the
+    /// nanoseconds that it took.
+    static long delete(Path folder, String name, int threads) throws Exception {
         List<Path> files;
         try (var all = Files.list(folder)) {
-            files = all.toList();
+            files =
+                    all.filter(file -> file.getFileName().toString().startsWith(name + "."))
+                            .toList();
         }
         long begun = System.nanoTime();
         each(threads, files.size(), i -> Files.delete(files.get(i)));

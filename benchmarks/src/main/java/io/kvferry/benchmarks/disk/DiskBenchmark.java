@@ -7,6 +7,7 @@ import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -25,13 +26,21 @@ import java.util.stream.Collectors;
 /// what a block of a prompt costs to find. Both start each round with clean, empty caches, and who
 /// goes first changes from round to round.
 ///
+/// fio makes its files in the folder in which the store makes its own: file systems such as ext4
+/// choose where a new file's inode and bytes go by its folder, and without a journal ext4 looks
+/// past all inodes of that place that were deleted within the last minutes, which takes hundreds of
+/// microseconds after a few thousand deletions. fio writes from and reads into one buffer per
+/// thread, which stays in the processor's caches; the store gathers from and scatters to 32 blocks
+/// in as many regions as a model has layers.
+///
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
 /// in which each save deletes a block, and fio's time includes the deletion of as many files by 4
-/// threads; and `deleted`, in which many files were deleted just before: ext4 looks through all
-/// inodes that were deleted within the last minutes before it makes a file.
+/// threads; and `deleted`, in which many files were deleted from that folder just before.
 public final class DiskBenchmark implements Benchmark {
     private static final int THREADS = 4;
     private static final int ROUNDS = 5;
+    private static final long WARM_UP_NANOS = 5_000_000_000L;
+    private static final int LEAST_WARM_UPS = 40;
     private static final String BLOCKS = "1024,256,32,256x16,32x64";
     private static final String QUICK_BLOCKS = "256,32,32x64";
 
@@ -180,9 +189,7 @@ public final class DiskBenchmark implements Benchmark {
         }
 
         void run(int bytes, int deletions) throws Exception {
-            if (state == State.DELETED) {
-                Deletions.make(folder.resolve("deleted"), deletions, THREADS);
-            }
+            warmUp();
             boolean full = state == State.FULL;
             int file = block * run;
             try (var store =
@@ -194,12 +201,16 @@ public final class DiskBenchmark implements Benchmark {
                             THREADS,
                             direct,
                             full)) {
+                var files = store.temporaries();
+                if (state == State.DELETED) {
+                    Deletions.make(files, deletions, THREADS);
+                }
                 if (full) {
                     store.nameBlocks("first");
                     store.run(true);
                 }
                 for (int round = 0; round < ROUNDS; round++) {
-                    var files = folder.resolve("fio-" + round);
+                    var name = "fio-" + round;
                     store.nameBlocks("round-" + round);
                     for (int turn = 0; turn < 2; turn++) {
                         Tool.sync();
@@ -207,9 +218,19 @@ public final class DiskBenchmark implements Benchmark {
                             save.ours.add(store.run(true));
                         } else if (fio.isPresent()) {
                             var written =
-                                    fio.get().run(files, true, file, bytes / file, THREADS, direct);
+                                    fio.get()
+                                            .run(
+                                                    files,
+                                                    name,
+                                                    true,
+                                                    file,
+                                                    bytes / file,
+                                                    THREADS,
+                                                    direct);
                             save.fio.add(
-                                    full ? written.and(Deletions.delete(files, THREADS)) : written);
+                                    full
+                                            ? written.and(Deletions.delete(files, name, THREADS))
+                                            : written);
                         }
                     }
                     if (full) {
@@ -224,6 +245,7 @@ public final class DiskBenchmark implements Benchmark {
                                     fio.get()
                                             .run(
                                                     files,
+                                                    name,
                                                     false,
                                                     file,
                                                     bytes / file,
@@ -234,6 +256,26 @@ public final class DiskBenchmark implements Benchmark {
                     lookup.ours.add(store.lookUp());
                 }
             }
+        }
+
+        /// Saves and loads blocks of this shape until the compiler is done with what they run: a
+        /// row of large blocks has too few of them for that.
+        private void warmUp() throws IOException {
+            var compiler = ManagementFactory.getCompilationMXBean();
+            var at = folder.resolve("warm-up");
+            long end = System.nanoTime() + WARM_UP_NANOS;
+            try (var store = new StoreRun(at, block, 32 * run, run, THREADS, direct, true)) {
+                for (int round = 0; System.nanoTime() < end; round++) {
+                    long compiled = compiler.getTotalCompilationTime();
+                    store.nameBlocks("warm-up-" + round);
+                    store.run(true);
+                    store.run(false);
+                    if (round >= LEAST_WARM_UPS && compiler.getTotalCompilationTime() == compiled) {
+                        break;
+                    }
+                }
+            }
+            Folders.delete(at);
         }
 
         void print(String system, Table table) {

@@ -35,9 +35,15 @@ public final class Fio {
         }
     }
 
-    /// Writes or reads `files` files of `bytes` each.
+    /// Writes or reads `files` files of `bytes` each, whose names begin with `name` and a dot.
     public Result run(
-            Path folder, boolean write, long bytes, int files, int threads, boolean direct)
+            Path folder,
+            String name,
+            boolean write,
+            long bytes,
+            int files,
+            int threads,
+            boolean direct)
             throws IOException, InterruptedException {
         Files.createDirectories(folder);
         String json =
@@ -45,7 +51,7 @@ public final class Fio {
                         Duration.ofMinutes(5),
                         List.of(
                                 program.toString(),
-                                "--name=kv",
+                                "--name=" + name,
                                 "--directory=" + folder,
                                 "--rw=" + (write ? "write" : "read"),
                                 "--bs=" + bytes,

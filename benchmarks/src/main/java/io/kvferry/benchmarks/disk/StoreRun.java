@@ -13,9 +13,11 @@ import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 
+import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,6 +40,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int HEADER_BYTES = 200;
 
     private final Arena arena = Arena.ofShared();
+    private final Path folder;
     private final BlockStore store;
     private final List<BlockKey> keys = new ArrayList<>();
     private final List<List<MemorySegment>> slots = new ArrayList<>();
@@ -60,6 +63,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             int threads,
             boolean direct,
             boolean full) {
+        this.folder = folder;
         this.blocks = blocks;
         this.run = run;
         long header = AlignedStaging.align(HEADER_BYTES + 8L * LAYERS * run);
@@ -86,6 +90,13 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                 segments.add(arena.allocate(blockBytes / LAYERS, 64).fill((byte) (slot + layer)));
             }
             slots.add(segments);
+        }
+    }
+
+    /// The folder in which the store makes its files.
+    Path temporaries() throws IOException {
+        try (var namespaces = Files.list(folder)) {
+            return namespaces.findFirst().orElseThrow().resolve("tmp");
         }
     }
 

@@ -20,7 +20,7 @@ record FioLimit(Fio fio, Path folder, int fileBytes, int threads) implements Lim
             double seconds = 0;
             double cpuMicros = 0;
             for (boolean write : new boolean[] {true, false}) {
-                var result = fio.run(folder, write, fileBytes, files, threads, false);
+                var result = fio.run(folder, "kv", write, fileBytes, files, threads, false);
                 seconds += bytes / result.rate();
                 cpuMicros += result.cpuMicros() * bytes / fileBytes;
             }

@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -16,6 +17,7 @@ import java.time.Duration;
 import java.util.Comparator;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// Saves and loads small caches through both halves of the connector before the first request
 /// comes, which then does not wait for some 150 classes to be loaded and for code that is still
@@ -25,15 +27,15 @@ import java.util.concurrent.TimeUnit;
 /// Threading: the work is done by a thread of its own; the rest in any.
 final class Rehearsal {
     private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
-    private static final Object LOCK = new Object();
+
+    /// That of this JVM.
+    private static final AtomicReference<@Nullable Rehearsal> BEGUN = new AtomicReference<>();
 
     /// For all of it; without an end by then the connector opens all the same.
-    private static final Duration LIMIT = Duration.ofSeconds(10);
+    private static final Duration LIMIT = Duration.ofSeconds(30);
 
     /// Enough for the first compiler to have seen what runs for each block.
     private static final int PROMPTS = 8;
-
-    private static Optional<Rehearsal> begun = Optional.empty();
 
     private final Thread thread;
 
@@ -47,14 +49,11 @@ final class Rehearsal {
         if (!options.bool("rehearsal")) {
             return Optional.empty();
         }
-        synchronized (LOCK) {
-            if (begun.isEmpty()) {
-                var rehearsal = new Rehearsal(options);
-                begun = Optional.of(rehearsal);
-                rehearsal.start();
-            }
-            return begun;
+        var rehearsal = new Rehearsal(options);
+        if (BEGUN.compareAndSet(null, rehearsal)) {
+            rehearsal.start();
         }
+        return Optional.ofNullable(BEGUN.get());
     }
 
     private void start() {
@@ -72,7 +71,7 @@ final class Rehearsal {
     /// Returns at its end, or when it has taken too long.
     void await() {
         try {
-            thread.join(LIMIT.plusSeconds(1));
+            thread.join(LIMIT.plusSeconds(1).toMillis()); // returns at once if it never started
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

@@ -122,8 +122,6 @@ final class RehearsalEngine implements AutoCloseable {
         extra.put("reserve", 64 << 20);
         extra.put("read_threads", 1);
         extra.put("write_threads", 2);
-        extra.put("io_timeout", "2s");
-        extra.put("lease", "5s");
         if (like.has("secret_file")) {
             extra.put("secret_file", like.path("secret_file").toString());
         }

@@ -30,6 +30,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -45,21 +46,29 @@ class RehearsalTest {
         return DiskOptions.SCHEMA.read("test", all);
     }
 
-    private void assertNothingLeft() throws Exception {
-        try (var left = Files.list(folder)) {
-            assertThat(left).isEmpty();
+    private static List<Thread> diskThreads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().startsWith("disk-"))
+                .toList();
+    }
+
+    /// @param before threads of other tests, some of which leave hanging ones
+    private void assertNothingLeft(List<Thread> before) throws Exception {
+        assertThat(folder).isEmptyDirectory();
+        for (var thread : diskThreads()) {
+            if (!before.contains(thread)) {
+                thread.join(PATIENCE);
+                assertThat(thread.isAlive()).as("%s", thread).isFalse();
+            }
         }
-        assertThat(Thread.getAllStackTraces().keySet())
-                .as("threads of a store below %s", folder)
-                .filteredOn(thread -> thread.isAlive() && thread.getName().startsWith("disk-write"))
-                .isEmpty();
     }
 
     @ParameterizedTest
     @ValueSource(strings = {"async", "sync", "none"})
     void savesAndLoadsAndLeavesNothing(String load) throws Exception {
+        var before = diskThreads();
         Rehearsal.handOff(options(Map.of("load", load)), folder, 2, Deadline.in(PATIENCE));
-        assertNothingLeft();
+        assertNothingLeft(before);
     }
 
     @Test
@@ -77,10 +86,11 @@ class RehearsalTest {
 
     @Test
     void givesUpInTimeAndLeavesNothing() throws Exception {
+        var before = diskThreads();
         assertThatThrownBy(() ->
                         Rehearsal.handOff(options(Map.of()), folder, 1, Deadline.in(Duration.ZERO)))
                 .isInstanceOf(KvFerryException.class);
-        assertNothingLeft();
+        assertNothingLeft(before);
     }
 
     /// Such as a container without a folder for temporary files.
