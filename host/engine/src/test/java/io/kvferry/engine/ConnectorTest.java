@@ -307,8 +307,10 @@ class ConnectorTest extends ConnectedEngine {
                 "endStep",
                 "report"
             })
-    void survivesAnExceptionOutOfAnyMethod(String method) {
+    void survivesAnExceptionOrErrorOutOfAnyMethod(String method) {
         for (var mode : LoadMode.values()) {
+            kv.thrown =
+                    mode == LoadMode.SYNC ? NoClassDefFoundError::new : IllegalStateException::new;
             store(prompt(1, 23));
             kv.mode = mode;
             kv.calls.clear();

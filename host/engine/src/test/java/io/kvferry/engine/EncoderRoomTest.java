@@ -140,6 +140,41 @@ class EncoderRoomTest {
         }
     }
 
+    /// A request gets rows while a more urgent one waits for an item to be loaded, and is preempted
+    /// by it in the middle of its own item. A third request runs in its place, so that nobody looks
+    /// at the preempted one; both that run need its rows.
+    @Test
+    void aPreemptedRequestKeepsNoRowsWhileOthersRunInItsPlace() {
+        ec.store.put("x", EncoderTest.encoded("x", 5));
+        try (var engine =
+                Engine.open(
+                        encoding(15)
+                                .prefixCache(false)
+                                .blockCount(15)
+                                .stepTokens(24)
+                                .maxRunning(2)
+                                .ecConnector(ec, ec.config()))) {
+            var first =
+                    engine.submit(
+                            request(prompt(2, 59), 1)
+                                    .withItems(List.of(item("x", 4, 5), item("b", 44, 15))));
+            var preempted =
+                    engine.submit(
+                            request(prompt(1, 52), 1)
+                                    .withItems(List.of(item("a", 40, 10)))
+                                    .withPriority(1));
+            engine.step();
+            var second =
+                    engine.submit(request(prompt(3, 40), 1).withItems(List.of(item("c", 4, 15))));
+            assertThat(outcome(engine, first)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, second)).isInstanceOf(Outcome.Finished.class);
+            var last = outcome(engine, preempted);
+            assertThat(last).isInstanceOf(Outcome.Finished.class);
+            assertThat(last.usage().preemptions()).isPositive();
+            assertThat(engine.stats().encoderFree()).isEqualTo(15);
+        }
+    }
+
     @Test
     void findsRoomBetweenTwoPositionsOfTheSameItem() {
         try (var engine = Engine.open(encoding(15))) {

@@ -269,6 +269,9 @@ class EngineTest {
         }
         try (var engine = Engine.open(config(Map.of()).blockCount(4))) {
             assertCode(ErrorCode.INVALID_REQUEST, () -> engine.submit(request(prompt(1, 10), 10)));
+            assertCode(
+                    ErrorCode.INVALID_REQUEST,
+                    () -> engine.submit(request(prompt(1, 10), Integer.MAX_VALUE)));
         }
         assertCode(ErrorCode.BAD_CONFIG, () -> Engine.open(config(Map.of("layres", 4))));
     }

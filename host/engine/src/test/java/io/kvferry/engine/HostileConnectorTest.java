@@ -167,15 +167,15 @@ class HostileConnectorTest extends ConnectedEngine {
             var longOne = Arrays.copyOf(prompt(1, 120), 180); // 120 tokens are loaded, 60 computed
             Arrays.fill(longOne, 120, 180, 7);
             var small = new ArrayList<RequestHandle>();
-            for (int i = 0; i < 3; i++) {
-                small.add(engine.submit(request(prompt(100 + i, 12), 6 + i)));
+            for (int i = 1; i <= 4; i++) { // which end one after the other, as those that follow
+                small.add(engine.submit(request(prompt(100 + i, 13), i)));
             }
             engine.step();
             var big = engine.submit(request(longOne, 2));
             int finished = 0;
             for (int i = 0; big.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
-                while (small.size() < 8) {
-                    small.add(engine.submit(request(prompt(200 + i * 8 + small.size(), 12), 6)));
+                while (small.size() < 8) { // four blocks each, and none more while it runs
+                    small.add(engine.submit(request(prompt(200 + i * 8 + small.size(), 13), 4)));
                 }
                 engine.step();
                 int before = small.size();

@@ -3,22 +3,38 @@ package io.kvferry.multiconnector.composite;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
 
+import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
 
 /// Tokens are counted for the child that delivered them, not for the one that promised them.
 class AttributionTest {
@@ -62,6 +78,45 @@ class AttributionTest {
             var load = rig.admit(request, 0);
             assertThat(delivered(rig, load.id()))
                     .containsExactly(share("A", 8), share("B", 8), share("A", 16));
+        }
+    }
+
+    /// What is in the usage of a response.
+    @Test
+    void anEngineCountsTheChildThatDeliveredAndNotTheOneThatPromised() {
+        fails(a, 0, 1, 2, 3, 4, 5, 6, 7);
+        var children =
+                Map.<String, Object>of(
+                        "connectors",
+                        List.of(Map.of("kv_connector", "A"), Map.of("kv_connector", "B")));
+        var catalog =
+                PluginCatalog.ofClassPath()
+                        .with(KvConnectorProvider.class, a)
+                        .with(KvConnectorProvider.class, b);
+        try (var kvferry = Kvferry.open(catalog, EventSink.NONE);
+                var engine =
+                        Engine.open(
+                                EngineConfig.of(
+                                                new SyntheticProvider(),
+                                                Path.of(""),
+                                                Map.of("verify", "none"))
+                                        .host(kvferry.services())
+                                        .blockTokens(4)
+                                        .blockCount(64)
+                                        .kvConnector(
+                                                new MultiConnectorProvider(),
+                                                ChaosReference.config(
+                                                        "MultiConnector",
+                                                        LoadFailurePolicy.FAIL,
+                                                        children)))) {
+            var prompt = IntStream.rangeClosed(1, 40).toArray();
+            var handle = engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)));
+            for (int i = 0; i < 1000 && handle.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
+                engine.step();
+            }
+            var outcome = handle.await(Deadline.in(Duration.ZERO)).orElseThrow();
+            assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome.usage().external()).containsExactly(share("B", 32));
         }
     }
 

@@ -58,6 +58,7 @@ final class ChaosEc implements EcConnectorProvider {
     private final long seed;
     private final Random random;
     private boolean foresees;
+    private boolean failsOften;
     volatile Chaos chaos = Chaos.NONE;
 
     /// @param far whether the worker halves are in other processes, each with a store of its own
@@ -69,7 +70,14 @@ final class ChaosEc implements EcConnectorProvider {
     }
 
     void unsettle() {
-        chaos = Chaos.of(random);
+        var drawn = Chaos.of(random);
+        chaos = failsOften ? drawn.failing() : drawn;
+    }
+
+    /// As [ChaosKv#failOften].
+    void failOften() {
+        failsOften = true;
+        chaos = chaos.failing();
     }
 
     void answer() {

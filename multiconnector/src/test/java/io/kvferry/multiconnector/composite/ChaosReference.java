@@ -100,6 +100,13 @@ record ChaosReference(List<int[]> tokens, Map<String, byte[]> blocks) {
         return GenerationRequest.of(prompt, sampling).withItems(items);
     }
 
+    /// A request of less than a block, with a small item that nobody else has.
+    static GenerationRequest small(int i) {
+        var prompt = new int[] {1, 2, 3};
+        return GenerationRequest.of(prompt, SamplingParams.greedy(1))
+                .withItems(List.of(item("s" + i, 0, 2, true)));
+    }
+
     private static EncoderInput item(String hash, int position, int rows, boolean withContent) {
         return new EncoderInput(
                 hash + "-" + rows,

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
@@ -13,6 +14,7 @@ import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.worker.process.ThreadWorkers;
 import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.composite.ChaosScene.Rivalry;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -50,6 +52,9 @@ final class ChaosRun {
     private static final int CLIENTS = 3;
 
     private static final int LATE_NANOS = 8_000_000;
+
+    /// How long an engine is left alone that has nothing to do at once.
+    private static final long REST_NANOS = 300_000;
 
     /// A stop string that no answer has.
     private static final String NEVER = "\u0001 never \u0001";
@@ -108,6 +113,8 @@ final class ChaosRun {
     private final boolean encodeOnly;
     private final int rows;
     private final boolean flooded;
+    private final boolean smallItems;
+    private int floods;
     private final List<RequestHandle> flood = new ArrayList<>();
     private int kills;
 
@@ -120,7 +127,9 @@ final class ChaosRun {
             int rows) {
         this.encodeOnly = encodeOnly;
         this.rows = rows;
-        this.flooded = !encodeOnly && where != Where.PROCESSES && scene.newer(3) == 1;
+        boolean drawn = !encodeOnly && where != Where.PROCESSES && scene.newer(3) == 1;
+        this.smallItems = !encodeOnly && scene.rivalry == Rivalry.SMALL_ITEMS;
+        this.flooded = drawn || smallItems;
         this.scene = scene;
         this.where = where;
         this.threads = threads;
@@ -131,7 +140,11 @@ final class ChaosRun {
     private void mayFlood() {
         flood.removeIf(handle -> handle.await(Deadline.in(Duration.ZERO)).isPresent());
         while (flooded && flood.size() < FLOOD && !allEnded()) {
-            flood.add(engine.submit(ChaosReference.request(0, 1, true)));
+            var request =
+                    smallItems
+                            ? ChaosReference.small(floods++)
+                            : ChaosReference.request(0, 1, true);
+            flood.add(engine.submit(request.withPriority(scene.leastUrgent())));
         }
     }
 
@@ -186,9 +199,14 @@ final class ChaosRun {
     private void awaitWorkers() {
         var limit = new Patience(Duration.ofSeconds(60));
         while (!engine.stats().degraded().isEmpty() && !limit.isOver()) {
-            if (!engine.step()) {
-                LockSupport.parkNanos(50_000);
-            }
+            step();
+        }
+    }
+
+    /// An engine that waits for its limits leaves the processor to other seeds.
+    private void step() {
+        if (!engine.step()) {
+            LockSupport.parkNanos(REST_NANOS);
         }
     }
 
@@ -213,7 +231,8 @@ final class ChaosRun {
         int ranks = 1 << random.nextInt(where == Where.PROCESSES ? 2 : 3);
         boolean encodeOnly = random.nextInt(8) == 0;
         int drawnRows = ITEM_ROWS + random.nextInt(REQUEST_ROWS + 1 - ITEM_ROWS);
-        int rows = scene.crowded ? ITEM_ROWS : drawnRows;
+        boolean scarceRows = scene.crowded || scene.rivalry == Rivalry.SMALL_ITEMS;
+        int rows = scarceRows ? ITEM_ROWS : drawnRows;
         var policy =
                 random.nextBoolean() && !scene.bare
                         ? LoadFailurePolicy.FAIL
@@ -295,7 +314,7 @@ final class ChaosRun {
                 var request =
                         ChaosReference.request(
                                 prompt, 1 + random.nextInt(ChaosReference.TOKENS), content);
-                submit(request, prompt, content);
+                submit(request.withPriority(scene.priority()), prompt, content);
             }
             case 2 -> {
                 if (!submitted.isEmpty()) {
@@ -312,9 +331,7 @@ final class ChaosRun {
         // Whether a revocation is answered or not, no request waits for its load for ever.
         var loads = new Patience(Duration.ofSeconds(20));
         while (engine.stats().loading() > 0 && !loads.isOver()) {
-            if (!engine.step()) {
-                LockSupport.parkNanos(50_000);
-            }
+            step();
         }
         assertThat(engine.stats().loading()).as("%s", engine.describe()).isZero();
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
@@ -330,17 +347,8 @@ final class ChaosRun {
         while (!done && !limit.isOver()) {
             mayFlood();
             engine.checkInvariants();
-            if (!engine.step() && !engine.stats().degraded().isEmpty()) {
-                LockSupport.parkNanos(50_000);
-            }
-            var stats = engine.stats();
-            done =
-                    stats.degraded().isEmpty()
-                            && stats.freeBlocks() == stats.totalBlocks()
-                            && stats.held() == 0
-                            && stats.encoderFree() == rows
-                            && flood.isEmpty()
-                            && allEnded();
+            step();
+            done = flood.isEmpty() && allEnded() && isQuiet(engine.stats());
         }
         engine.step();
         engine.checkInvariants();
@@ -370,6 +378,13 @@ final class ChaosRun {
         for (var each : submitted) {
             checkOutcome(each, expected, kills > 0);
         }
+    }
+
+    private boolean isQuiet(EngineStats stats) {
+        return stats.degraded().isEmpty()
+                && stats.freeBlocks() == stats.totalBlocks()
+                && stats.held() == 0
+                && stats.encoderFree() == rows;
     }
 
     /// Clients go on while the engine is closed, some of them in the middle of a submission: each

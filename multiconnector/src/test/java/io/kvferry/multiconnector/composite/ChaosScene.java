@@ -47,6 +47,26 @@ final class ChaosScene {
     private final Random last;
     private final boolean lastKind;
 
+    /// As [#LAST], for what came after that.
+    private static final int RIVALS = 280;
+
+    private final Random rivals;
+
+    /// Whether requests differ in how urgent they are, and come with others that have small items,
+    /// or need items that are seldom loaded.
+    final Rivalry rivalry;
+
+    /// What requests compete for.
+    enum Rivalry {
+        NONE,
+        /// Urgent ones take the place of others, which may have rows that those need.
+        PRIORITIES,
+        /// Small ones with small items come and go while others need the whole encoder cache.
+        SMALL_ITEMS,
+        /// Loads of items and of blocks fail together, so that items are needed again.
+        LOST_ITEMS
+    }
+
     /// Whether the engine has a leaf as its connector, and no composite.
     final boolean bare;
 
@@ -63,9 +83,12 @@ final class ChaosScene {
         latestKind = seed >= LATEST;
         last = new Random(seed * 7877);
         lastKind = seed >= LAST;
-        bare = last(5) == 1;
-        boolean ahead = last(4) == 1;
-        crowded = !ahead && !bare && last(3) == 1;
+        rivals = new Random(seed * 7873);
+        rivalry = Rivalry.values()[seed < RIVALS ? 0 : rivals.nextInt(Rivalry.values().length)];
+        boolean alone = rivalry == Rivalry.NONE;
+        bare = last(5) == 1 && alone;
+        boolean ahead = last(4) == 1 && alone;
+        crowded = rivalry == Rivalry.PRIORITIES || (!ahead && !bare && last(3) == 1);
         deep = newer(4) == 1;
         boolean twice = seed >= NEWEST && new Random(seed * 7901).nextBoolean();
         kvOptions = ahead ? kvAhead() : twice ? kvTwice() : kv(2);
@@ -73,6 +96,10 @@ final class ChaosScene {
         if (latestKind) {
             leaves.forEach(ChaosKv::foresee);
             items.forEach(ChaosEc::foresee);
+        }
+        if (rivalry == Rivalry.LOST_ITEMS) {
+            leaves.forEach(ChaosKv::failOften);
+            items.forEach(ChaosEc::failOften);
         }
         if (bare) { // what it failed to load it is asked for again
             leaves.getFirst().failOften();
@@ -102,6 +129,17 @@ final class ChaosScene {
     /// As [#newer], for what came last.
     int last(int bound) {
         return lastKind ? last.nextInt(bound) : 0;
+    }
+
+    /// How urgent the next request is.
+    int priority() {
+        return rivals.nextInt(leastUrgent() + 1);
+    }
+
+    /// Requests that come and go while others wait must not be more urgent: they would go first for
+    /// ever, as they should.
+    int leastUrgent() {
+        return rivalry == Rivalry.PRIORITIES ? 2 : 0;
     }
 
     /// How long a step waits for a child to be closed.

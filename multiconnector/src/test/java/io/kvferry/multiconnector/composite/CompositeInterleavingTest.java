@@ -9,6 +9,8 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
+import java.util.stream.Collectors;
+
 /// Random requests with and without encoder items, aborts, model failures and deaths of workers, on
 /// engines of several ranks over random trees of composites whose leaves behave at random, and are
 /// off and on again: whatever the order, tokens and stored blocks are right, every request gets an
@@ -38,14 +40,15 @@ import org.junit.jupiter.params.provider.CsvSource;
 /// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | 279 |
 /// | deaths of workers | blocks and items that are found after they were lost | 2 |
 class CompositeInterleavingTest {
+    private static final int AT_A_TIME = 4;
+    private static final int MOST_FAILED = 10;
+
     @Test
     @Timeout(600) // a fraction of that, unless others keep the machine busy
     void keepsItsInvariantsInAFewHundredInterleavings() {
         long before = ChaosRun.reopened();
         long hung = ChaosRun.hung();
-        for (long seed = 0; seed < 300; seed++) {
-            ChaosRun.check(seed);
-        }
+        runs(0, 300);
         assertThat(ChaosRun.reopened() - before).as("children opened again").isGreaterThan(50);
         assertThat(ChaosRun.hung() - hung).as("children that hung in their close").isPositive();
     }
@@ -100,12 +103,24 @@ class CompositeInterleavingTest {
         }
     }
 
+    /// In parts: `kvferry.soak.first_seed` and `kvferry.soak.seeds` say which of them.
     @Test
     @Tag("soak")
     @Timeout(14_400) // so many seeds take longer than a test usually may
     void keepsItsInvariantsInManyThousandInterleavings() {
-        for (long seed = 1000; seed < 21_000; seed++) {
-            ChaosRun.check(seed);
+        long first = Long.getLong("kvferry.soak.first_seed", 1000);
+        runs(first, first + Long.getLong("kvferry.soak.seeds", 20_000));
+    }
+
+    /// Engines wait for most of their time, for limits that are short, but not too short for one
+    /// that has others beside it.
+    private static void runs(long from, long to) {
+        int threads = Integer.getInteger("kvferry.soak.threads", AT_A_TIME);
+        var failed = ChaosSeeds.run(from, to, threads, MOST_FAILED, System.out::println);
+        if (!failed.isEmpty()) {
+            throw new AssertionError(
+                    failed.stream().map(ChaosSeeds.Failed::brief).collect(Collectors.joining("\n")),
+                    failed.getFirst().why());
         }
     }
 }

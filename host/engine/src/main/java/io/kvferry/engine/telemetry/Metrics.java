@@ -50,8 +50,13 @@ public final class Metrics {
         BLOCKS_EVICTED,
         ITEMS_ENCODED,
         ITEMS_LOADED,
-        ITEM_LOADS_FAILED
+        ITEM_LOADS_FAILED;
+
+        /// Its name among the figures.
+        private final String figure = name().toLowerCase(Locale.ROOT);
     }
+
+    private static final Counter[] COUNTERS = Counter.values();
 
     /// What is now.
     public enum Gauge {
@@ -132,8 +137,8 @@ public final class Metrics {
 
     private Map<String, Long> counters() {
         var all = new LinkedHashMap<String, Long>();
-        for (var counter : Counter.values()) {
-            all.put(counter.name().toLowerCase(Locale.ROOT), get(counter));
+        for (var counter : COUNTERS) {
+            all.put(counter.figure, get(counter));
         }
         return all;
     }
