@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.FinishDecision;

@@ -2,9 +2,17 @@
 package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapRegistrar;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.copy.CopyPlanner;
+import io.kvferry.backend.mooncake.p2p.decode.DecodeService;
+import io.kvferry.backend.mooncake.p2p.decode.FetchRequests;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.RegionMemory;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillService;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.StepReport;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.EngineChild.PROMPT_TOKENS;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.alone;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.assertNothingHeld;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.decode;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.decoder;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.finished;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.generate;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.loaded;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.prefill;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.prefiller;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.prompt;
+import static io.kvferry.backend.mooncake.p2p.testkit.EngineChild.PROMPT_TOKENS;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.alone;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decode;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decoder;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.finished;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.generate;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.loaded;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefill;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefiller;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prompt;
 import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.p2p.testkit.EngineChild;
+import io.kvferry.backend.mooncake.p2p.testkit.EnginePair;
 import io.kvferry.engine.RequestHandle;
 
 import org.junit.jupiter.api.Tag;

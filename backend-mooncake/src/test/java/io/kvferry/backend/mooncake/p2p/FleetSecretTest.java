@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -10,10 +10,13 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static java.nio.charset.StandardCharsets.ISO_8859_1;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.testkit.ListeningPorts;
+import io.kvferry.backend.mooncake.p2p.testkit.Stranger;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.ErrorCode;

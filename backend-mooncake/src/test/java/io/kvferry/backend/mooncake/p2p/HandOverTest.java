@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.Outcomes.assertFailed;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.Outcomes.assertFailed;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.SOON;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.testkit.FakeRequest;
+import io.kvferry.backend.mooncake.p2p.testkit.Heard;
+import io.kvferry.backend.mooncake.p2p.testkit.Stranger;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
+import io.kvferry.backend.mooncake.p2p.testkit.BackendHosts;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.spi.HostServices;
 

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.EnginePair.assertNothingHeld;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.decode;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.finished;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.generate;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.loaded;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.prefill;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.prompt;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decode;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.finished;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.generate;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.loaded;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefill;
+import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prompt;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.testkit.BackendHosts;
+import io.kvferry.backend.mooncake.p2p.testkit.EnginePair;
+import io.kvferry.backend.mooncake.p2p.testkit.GatedBackend;
+import io.kvferry.backend.mooncake.p2p.testkit.Stranger;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.spi.ErrorCode;

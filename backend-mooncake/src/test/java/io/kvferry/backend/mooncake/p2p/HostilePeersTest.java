@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.Outcomes.assertFailed;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.Outcomes.assertFailed;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.SOON;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillService;
+import io.kvferry.backend.mooncake.p2p.testkit.CutLink;
+import io.kvferry.backend.mooncake.p2p.testkit.Heard;
+import io.kvferry.backend.mooncake.p2p.testkit.Stranger;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.WireRegions;

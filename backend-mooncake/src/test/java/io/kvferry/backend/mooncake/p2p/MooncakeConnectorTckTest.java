@@ -4,6 +4,8 @@ package io.kvferry.backend.mooncake.p2p;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.testkit.CutLink;
+import io.kvferry.backend.mooncake.p2p.testkit.SideChannelOption;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -75,7 +77,7 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
                 "data_parallel_rank",
                 -1,
                 "side_channel",
-                SideChannelOptionTest.option());
+                SideChannelOption.option());
     }
 
     private static CutLink link(int port) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.ChildEngine.BLOCKS_PER_REQUEST;
-import static io.kvferry.backend.mooncake.p2p.ChildEngine.PROMPT_TOKENS;
-import static io.kvferry.backend.mooncake.p2p.ChildEngine.SHAPE;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.ChildEngine.BLOCKS_PER_REQUEST;
+import static io.kvferry.backend.mooncake.p2p.testkit.ChildEngine.PROMPT_TOKENS;
+import static io.kvferry.backend.mooncake.p2p.testkit.ChildEngine.SHAPE;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.kvferry.backend.mooncake.p2p.testkit.ChildEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.te.CrossMemorySupport;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;

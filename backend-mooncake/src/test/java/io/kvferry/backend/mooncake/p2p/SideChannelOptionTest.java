@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.testkit.FakeRequest;
+import io.kvferry.backend.mooncake.p2p.testkit.SideChannelOption;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
@@ -28,26 +31,14 @@ import java.util.concurrent.locks.LockSupport;
 /// its own (others run with the default, one connection for all), and those of prefillers and
 /// decoders that differ in it.
 class SideChannelOptionTest {
-    private static final String PROPERTY = "kvferry.test.side_channel";
-
-    /// What tests set `side_channel` to that say nothing of it.
-    static String option() {
-        return System.getProperty(PROPERTY, "auto");
-    }
-
-    /// The same for a child process.
-    static String flag() {
-        return "-D" + PROPERTY + "=" + option();
-    }
-
     @BeforeAll
     static void doNotShare() {
-        System.setProperty(PROPERTY, "single");
+        SideChannelOption.set("single");
     }
 
     @AfterAll
     static void shareAgain() {
-        System.clearProperty(PROPERTY);
+        SideChannelOption.reset();
     }
 
     @Nested

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.p2p;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;

@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake.p2p.wire;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.p2p.CodecPeer;
+import io.kvferry.backend.mooncake.p2p.testkit.CodecPeer;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Tag;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.bootstrap;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.net.URI;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Keeps one prefiller worker registered: a lease that a thread renews, so that a dead worker
+/// disappears and a bootstrap service that was started anew hears of the living again.
+///
+/// Threading: owns one thread.
+public final class BootstrapRegistrar implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(BootstrapRegistrar.class);
+    public static final Duration LEASE = Duration.ofSeconds(15);
+    private static final Duration RENEWAL = Duration.ofSeconds(5);
+    private static final Duration FIRST_BACK_OFF = Duration.ofMillis(100);
+    private static final Duration LAST_BACK_OFF = Duration.ofSeconds(2);
+
+    private final URI base;
+    private final WorkerRegistration registration;
+    private final BootstrapClient client;
+    private final Thread thread;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition closing = lock.newCondition();
+    private boolean closed;
+
+    private BootstrapRegistrar(
+            URI base,
+            WorkerRegistration registration,
+            Duration limit,
+            Optional<FleetSecret> secret) {
+        this.base = base;
+        this.registration = registration;
+        this.client = new BootstrapClient(limit, secret);
+        this.thread =
+                Thread.ofPlatform()
+                        .name(
+                                "mooncake-registrar-"
+                                        + registration.tpRank()
+                                        + "-"
+                                        + registration.ppRank())
+                        .daemon(true)
+                        .unstarted(this::renew);
+    }
+
+    /// Registers, trying again until the limit (the service may still be starting, a predecessor
+    /// still dying), and goes on renewing.
+    ///
+    /// @throws KvFerryException the last failure
+    public static BootstrapRegistrar start(
+            URI base,
+            WorkerRegistration registration,
+            Duration limit,
+            Optional<FleetSecret> secret) {
+        var registrar = new BootstrapRegistrar(base, registration, limit, secret);
+        try {
+            registrar.first(Deadline.in(limit));
+            registrar.thread.start();
+            return registrar;
+        } catch (KvFerryException e) {
+            registrar.close();
+            throw e;
+        }
+    }
+
+    private void first(Deadline until) {
+        var backOff = FIRST_BACK_OFF;
+        while (true) {
+            try {
+                client.register(base, registration);
+                return;
+            } catch (KvFerryException e) {
+                if (until.passed() || !pause(backOff)) {
+                    throw e;
+                }
+                LOG.info(
+                        "registration of {} at {} will be tried again: {}",
+                        registration.addr(),
+                        base,
+                        e.getMessage());
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new KvFerryException(
+                        ErrorCode.CLOSED, "interrupted while registering at " + base, e);
+            }
+            backOff =
+                    backOff.multipliedBy(2).compareTo(LAST_BACK_OFF) > 0
+                            ? LAST_BACK_OFF
+                            : backOff.multipliedBy(2);
+        }
+    }
+
+    private void renew() {
+        while (pause(RENEWAL)) {
+            try {
+                client.register(base, registration);
+            } catch (RuntimeException | Error e) { // the next renewal comes all the same
+                LOG.warn(
+                        "registration of {} at {} is not renewed: {}",
+                        registration.addr(),
+                        base,
+                        e.getMessage());
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                return;
+            }
+        }
+    }
+
+    /// False when it is time to end.
+    private boolean pause(Duration time) {
+        lock.lock();
+        try {
+            long left = time.toNanos();
+            while (left > 0 && !closed) {
+                left = closing.awaitNanos(left);
+            }
+            return !closed;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            closing.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        client.close();
+    }
+}

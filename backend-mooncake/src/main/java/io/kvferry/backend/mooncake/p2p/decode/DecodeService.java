@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
+import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
+import io.kvferry.backend.mooncake.p2p.plane.RegionMemory;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Optional;
+
+/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and hears what
+/// became of it. [FetchEndings] says when nobody writes any more.
+///
+/// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
+/// answer (and the last byte, see [LastBytes]), the first failure or the revocation that ends at
+/// once, and what is still on the way is refused. A transfer engine that cannot refuse (Mooncake's
+/// library) has to wait for every worker that was asked to answer or be lost.
+///
+/// Threading: calls from any thread; all state on the loop's thread.
+public final class DecodeService implements AutoCloseable {
+    /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
+    private static final Duration SETTLE = Duration.ofMillis(500);
+
+    /// How long a load waits for blocks that are written under an earlier one, see [ExposedBlocks].
+    private static final Duration EXPOSED_PATIENCE = Duration.ofSeconds(5);
+
+    private static final Duration EXPOSED_AGAIN = Duration.ofMillis(20);
+    private static final Logger LOG = LoggerFactory.getLogger(DecodeService.class);
+
+    private final SideChannel channel;
+    private final DataPlane plane;
+    private final RegionMemory memory;
+    private final FetchRequests requests;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+    private final EngineDirectory directory;
+    private final FetchReads reads;
+    private final FetchEndings endings;
+
+    public DecodeService(
+            String name,
+            SideChannel channel,
+            DataPlane plane,
+            RegionMemory memory,
+            FetchRequests requests,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.plane = plane;
+        this.memory = memory;
+        this.requests = requests;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.loop = new SerialLoop(name);
+        this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
+        this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
+        channel.onIdleEnd(address -> loop.post(() -> directory.forgetWorker(address)));
+        this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
+    }
+
+    /// Starts the pulls of one step; those from one engine travel in one message per worker.
+    public void pull(List<MooncakePlan.Pull> pulls) {
+        loop.post(() -> {
+            var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
+            for (var pull : pulls) {
+                var fetch = new Fetch(pull);
+                if (!pull.release() && !endings.add(fetch)) {
+                    endings.refused(pull.load());
+                    fetch = new Fetch(pull.asRelease()); // the prefiller need not keep the blocks
+                }
+                groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
+            }
+            groups.forEach((key, group) ->
+                    directory.find(
+                            key,
+                            answer -> {
+                                switch (answer) {
+                                    case EngineDirectory.Answer.Found(var found) ->
+                                            contact(found, group);
+                                    case EngineDirectory.Answer.NotFound(var failure) ->
+                                            group.forEach(fetch -> endings.lose(fetch, failure));
+                                }
+                            }));
+        });
+    }
+
+    /// The load must end: answered when nobody writes its blocks any more.
+    public void revoke(TransferId load) {
+        loop.post(() -> endings.revoke(load));
+    }
+
+    private void contact(EngineEntry prefiller, List<Fetch> group) {
+        var waiting = group.stream().filter(fetch -> mustWait(fetch, prefiller)).toList();
+        waiting.forEach(fetch -> contactLater(prefiller, fetch));
+        if (waiting.size() == group.size()) {
+            return;
+        }
+        var live = withoutEnded(group.stream().filter(fetch -> !waiting.contains(fetch)).toList());
+        List<String> addresses;
+        try {
+            addresses = requests.workers(prefiller);
+            requireMeans(prefiller);
+            live.stream()
+                    .filter(fetch -> !fetch.pull().release())
+                    .forEach(fetch -> openWindow(fetch, prefiller));
+        } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
+            live.forEach(fetch -> endings.lose(fetch, Failure.of(e)));
+            return;
+        }
+        live.forEach(fetch -> fetch.asked(prefiller, addresses));
+        if (opensToAnybody(prefiller)) {
+            var longest = settings.abortTimeout().plus(settings.transferTimeout());
+            live.stream()
+                    .filter(fetch -> fetch.grant().isPresent())
+                    .forEach(fetch ->
+                            addresses.forEach(address -> fetch.exposeTo(address, longest)));
+        }
+        addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    /// Loads that were revoked meanwhile become releases: they still have to free the prefiller's
+    /// blocks.
+    private static List<Fetch> withoutEnded(List<Fetch> group) {
+        return group.stream()
+                .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
+                .toList();
+    }
+
+    /// Whether another prefiller without capabilities may still write its blocks.
+    private boolean mustWait(Fetch fetch, EngineEntry prefiller) {
+        return opensToAnybody(prefiller) && !fetch.ended() && endings.isExposed(fetch);
+    }
+
+    /// Whether a load from this prefiller lets in whoever writes without a capability.
+    private boolean opensToAnybody(EngineEntry prefiller) {
+        return plane.info().grants() && !requests.grants(prefiller);
+    }
+
+    private void contactLater(EngineEntry prefiller, Fetch fetch) {
+        if (!fetch.waitsUntil(EXPOSED_PATIENCE).passed()) {
+            channel.after(EXPOSED_AGAIN, () -> loop.post(() -> contact(prefiller, List.of(fetch))));
+            return;
+        }
+        endings.lose(
+                fetch,
+                new Failure(
+                        ErrorCode.BACKPRESSURE,
+                        "a prefiller without write capabilities may still write the blocks of this"
+                                + " load, under one that ended early"));
+        contact(prefiller, List.of(new Fetch(fetch.pull().asRelease())));
+    }
+
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the prefiller cannot do what is
+    ///   needed
+    private void requireMeans(EngineEntry prefiller) {
+        var missing =
+                switch (plane) {
+                    case OwnEngine _ ->
+                            settings.requireCapability() && !requests.grants(prefiller)
+                                    ? " knows no write capabilities, and require_capability is set"
+                                    : "";
+                    case HostBackends _ ->
+                            prefiller.kvferry()
+                                    ? ""
+                                    : " is no kvferry engine and cannot be read by"
+                                            + " transfer_backends; a decoder without can use it";
+                };
+        if (!missing.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE, "prefiller " + prefiller.engineId() + missing);
+        }
+    }
+
+    /// Lets the blocks that are fetched be filled by the prefiller, and nothing else by anybody.
+    private void openWindow(Fetch fetch, EngineEntry prefiller) {
+        var extents = memory.extents(fetch.pull().blocks());
+        switch (plane) {
+            case OwnEngine own -> {
+                var engine = own.engine();
+                if (engine.info().grants() && !extents.isEmpty()) {
+                    if (requests.grants(prefiller)) {
+                        fetch.grant(engine.grant(extents, Writers.TOKEN));
+                    } else {
+                        fetch.grantToAny(
+                                engine.grant(extents, Writers.ANY),
+                                memory.contents(fetch.pull().blocks()));
+                    }
+                }
+            }
+            case HostBackends backends -> fetch.reads(backends.window(extents));
+        }
+    }
+
+    private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
+        var byRequest = new LinkedHashMap<String, Fetch>();
+        group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
+        var message = requests.message(prefiller, byRequest);
+        var answers =
+                new DecodeAnswers(
+                        this,
+                        address,
+                        shortForm,
+                        byRequest.keySet(),
+                        new DecodeAnswers.Verdicts() {
+                            @Override
+                            public void ok(String request, long echo) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(
+                                                fetch -> filled(fetch, prefiller, address, echo));
+                            }
+
+                            @Override
+                            public void failed(String request, Failure failure, boolean lost) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(
+                                                fetch -> failedAt(fetch, address, failure, lost));
+                            }
+
+                            @Override
+                            public void notSent(String request, Failure failure, boolean lost) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> {
+                                            fetch.notHeardBy(address);
+                                            failedAt(fetch, address, failure, lost);
+                                            if (!lost) {
+                                                release(fetch, prefiller, address);
+                                            }
+                                        });
+                            }
+
+                            @Override
+                            public void offered(String request, byte[] offer) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> reads.offered(fetch, address, offer));
+                            }
+
+                            @Override
+                            public void layoutMissed() {
+                                requests.forget(address);
+                                group.stream()
+                                        .filter(Fetch::ended)
+                                        .forEach(fetch -> fetch.notHeardBy(address));
+                                send(prefiller, address, withoutEnded(group), false);
+                            }
+                        });
+        var call =
+                channel.exchange(
+                        address,
+                        XferEncoder.request(shortForm ? message.shortForm() : message),
+                        settings.connectorTimeout(),
+                        settings.answerLimit(),
+                        SideChannel.Turn.LONG,
+                        settings.carriage(prefiller.kvferry()),
+                        answers);
+        // What a prefiller without capabilities has heard of must be answered: its blocks rest
+        // until
+        // then.
+        withLast(group, opensToAnybody(prefiller) ? call::withdraw : call::cancel);
+    }
+
+    /// Frees the blocks of a prefiller for a load that it was not asked for, since that had ended.
+    private void release(Fetch fetch, EngineEntry prefiller, String address) {
+        if (!fetch.pull().release()) {
+            var release = new Fetch(fetch.pull().asRelease());
+            send(prefiller, address, List.of(release), requests.keepsLayout(address));
+        }
+    }
+
+    /// @param giveUp runs when all loads of a request have ended, so that it does not wait any
+    ///   longer
+    private static void withLast(List<Fetch> group, Runnable giveUp) {
+        var open = new HashSet<>(group);
+        for (var fetch : group) {
+            fetch.afterwards(() -> {
+                if (open.remove(fetch) && open.isEmpty()) {
+                    giveUp.run();
+                }
+            });
+        }
+    }
+
+    /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
+    void onLoop(Runnable work) {
+        loop.post(work);
+    }
+
+    /// A worker said that it knows our layout now.
+    void echo(String address, long id) {
+        requests.echo(address, id);
+    }
+
+    private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
+        endings.filledBy(fetch, address);
+        var refusal =
+                FetchReads.tooEarly(fetch, address)
+                        .or(() -> requests.layoutMismatch(prefiller, echo));
+        if (refusal.isPresent() && !fetch.pull().release()) {
+            failedAt(fetch, address, refusal.get(), false);
+        } else {
+            endings.answered(fetch, address);
+        }
+    }
+
+    private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
+        if (!lost) { // what its transfer engine had accepted may go on all the same
+            fetch.heardOf(address, Deadline.in(settings.transferTimeout()));
+        }
+        if (fetch.failure().isEmpty() && !fetch.revoked() && !fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        if (lost) {
+            LOG.warn("lost {} of engine {}: {}", address, fetch.engine().engineId(), failure);
+            directory.forget(fetch.engine()); // it may come back at another address
+            requests.forget(address);
+        }
+        if (fetch.window().isPresent()) {
+            fetch.outstanding().remove(address);
+            endings.fence(fetch);
+        } else if (lost && !fetch.pull().release()) {
+            channel.after(SETTLE, () -> loop.post(() -> endings.answered(fetch, address)));
+        } else {
+            endings.answered(fetch, address);
+        }
+    }
+
+    @Override
+    public void close() {
+        directory.close();
+        loop.close();
+        endings.close();
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.RecentMap;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.secret.FleetSecret;
+
+import java.net.URI;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// Which prefiller engines are known, from the bootstrap services that requests name. Lookups of
+/// one engine are made once however many requests wait for it; an engine that failed somebody is
+/// forgotten and looked up anew.
+///
+/// An engine that does not announce its size may have been listed before all its workers were: that
+/// is looked at again when it has served somebody, which it cannot without all of them.
+///
+/// Threading: called on the decode loop; answers come on that loop too. The HTTP calls run on
+/// virtual threads.
+final class EngineDirectory implements AutoCloseable {
+    private static final int ATTEMPTS = 3;
+    private static final int MOST_RESTING = 1024;
+    private static final Duration BACK_OFF = Duration.ofMillis(100);
+
+    /// How long an engine may be missing or incomplete before that is a failure.
+    private static final Duration START_UP = Duration.ofSeconds(5);
+
+    private final BootstrapClient client;
+    private final SerialLoop loop;
+    private final Duration limit;
+    private final Map<Key, EngineEntry> known = new HashMap<>();
+
+    /// Engines to which no connection is left, for when the bootstrap service does not answer.
+    private final Map<Key, EngineEntry> resting = new RecentMap<>(MOST_RESTING);
+
+    private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
+    private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
+    private final Map<Key, EngineEntry> confirmed = new HashMap<>();
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition closing = lock.newCondition();
+    private boolean closed;
+
+    /// The name of an engine in `kv_transfer_params`.
+    record Key(String bootstrap, String engineId) {}
+
+    /// The result of a lookup.
+    sealed interface Answer {
+        record Found(EngineEntry engine) implements Answer {}
+
+        record NotFound(Failure failure) implements Answer {}
+    }
+
+    EngineDirectory(SerialLoop loop, Duration limit, Optional<FleetSecret> secret) {
+        this.loop = loop;
+        this.limit = limit;
+        this.client = new BootstrapClient(limit, secret);
+    }
+
+    void find(Key key, Consumer<Answer> then) {
+        var engine = known.get(key);
+        if (engine != null) {
+            then.accept(new Answer.Found(engine));
+            return;
+        }
+        ask(
+                key,
+                asked,
+                answer -> then.accept(orResting(key, answer)),
+                answer -> {
+                    if (answer instanceof Answer.Found(var found)) {
+                        known.put(key, found);
+                    }
+                    if (!isUnasked(answer)) {
+                        resting.remove(key);
+                    }
+                });
+    }
+
+    /// A service that cannot be asked says nothing against what was known.
+    private Answer orResting(Key key, Answer answer) {
+        var before = resting.get(key);
+        return isUnasked(answer) && before != null ? new Answer.Found(before) : answer;
+    }
+
+    private static boolean isUnasked(Answer answer) {
+        return answer instanceof Answer.NotFound(var failure)
+                && failure.code() != ErrorCode.NOT_FOUND;
+    }
+
+    /// Whether `listed`, which has served a request, was the whole engine; tells why not.
+    void confirm(Key key, EngineEntry listed, Consumer<Optional<Failure>> then) {
+        if (listed.tpSize() > 0 || listed.equals(confirmed.get(key))) {
+            then.accept(Optional.empty());
+            return;
+        }
+        ask(
+                key,
+                confirming,
+                answer ->
+                        then.accept(
+                                switch (answer) {
+                                    case Answer.Found(var now) -> compare(key, listed, now);
+                                    case Answer.NotFound(var failure) -> Optional.of(failure);
+                                }),
+                _ -> {});
+    }
+
+    private Optional<Failure> compare(Key key, EngineEntry listed, EngineEntry now) {
+        if (now.workers().equals(listed.workers())) {
+            confirmed.put(key, listed);
+            return Optional.empty();
+        }
+        known.remove(key, listed);
+        return Optional.of(
+                new Failure(
+                        ErrorCode.NOT_FOUND,
+                        "prefiller engine "
+                                + key.engineId()
+                                + " had listed "
+                                + listed.workers().size()
+                                + " of its workers, "
+                                + now.workers().size()
+                                + " by now"));
+    }
+
+    private void ask(
+            Key key,
+            Map<Key, List<Consumer<Answer>>> waiting,
+            Consumer<Answer> then,
+            Consumer<Answer> first) {
+        var waiters = waiting.computeIfAbsent(key, _ -> new ArrayList<>());
+        waiters.add(then);
+        if (waiters.size() == 1) {
+            Thread.ofVirtual()
+                    .name("mooncake-query-" + key.engineId())
+                    .start(() -> {
+                        var answer = look(key);
+                        loop.post(() -> {
+                            first.accept(answer);
+                            var all = waiting.remove(key);
+                            if (all != null) {
+                                all.forEach(waiter -> waiter.accept(answer));
+                            }
+                        });
+                    });
+        }
+    }
+
+    void forget(Key key) {
+        known.remove(key);
+        resting.remove(key);
+        confirmed.remove(key);
+    }
+
+    /// No connection to a worker is left, so nobody would notice that its engine has gone and that
+    /// another one runs in its place: it is looked up anew.
+    void forgetWorker(String address) {
+        known.entrySet()
+                .removeIf(entry -> {
+                    boolean has = entry.getValue().workers().containsValue(address);
+                    if (has) {
+                        resting.put(entry.getKey(), entry.getValue());
+                    }
+                    return has;
+                });
+    }
+
+    private Answer look(Key key) {
+        try {
+            return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
+        } catch (KvFerryException e) {
+            return new Answer.NotFound(Failure.of(e));
+        } catch (RuntimeException | Error e) { // whoever waits must be told
+            return new Answer.NotFound(Failure.of(e));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return new Answer.NotFound(
+                    new Failure(ErrorCode.CLOSED, "interrupted while asking " + key.bootstrap()));
+        }
+    }
+
+    private EngineEntry lookUntil(Key key, Deadline until) throws InterruptedException {
+        var base = BootstrapClient.baseAddress(key.bootstrap());
+        while (true) {
+            var engine =
+                    query(base).values().stream()
+                            .filter(entry -> entry.engineId().equals(key.engineId()))
+                            .findFirst();
+            if (engine.isPresent() && engine.get().complete()) {
+                return engine.get();
+            }
+            if (until.passed() || !pause()) {
+                var what =
+                        engine.isPresent()
+                                ? " is incomplete: "
+                                        + engine.get().workers().size()
+                                        + " of "
+                                        + engine.get().effectiveTpSize()
+                                                * engine.get().effectivePpSize()
+                                        + " workers"
+                                : " is not registered";
+                throw new KvFerryException(
+                        ErrorCode.NOT_FOUND,
+                        "prefiller engine " + key.engineId() + what + " at " + key.bootstrap());
+            }
+        }
+    }
+
+    private Map<Integer, EngineEntry> query(URI base) throws InterruptedException {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                return client.query(base);
+            } catch (KvFerryException e) {
+                if (attempt >= ATTEMPTS
+                        || !e.code().retryable()
+                        || e.code() == ErrorCode.TIMEOUT
+                        || !pause()) {
+                    throw e;
+                }
+            }
+        }
+    }
+
+    /// Waits for the back-off time; false when the directory is closed.
+    private boolean pause() throws InterruptedException {
+        lock.lock();
+        try {
+            long left = Math.min(BACK_OFF.toNanos(), limit.toNanos());
+            while (left > 0 && !closed) {
+                left = closing.awaitNanos(left);
+            }
+            return !closed;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            closing.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        client.close();
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/// Closes the windows of loads (write grants, reads), each on a virtual thread of its own because
+/// closing waits for a write in progress, and always says when it is done.
+///
+/// Closing that fails is tried again. While a live process on this host is known to be in the
+/// middle of a copy ([ErrorCode#TIMEOUT]), it is tried until the copy ends or the service closes:
+/// the blocks must not be reused before. Any other failure is reported after some attempts.
+///
+/// Threading: any thread.
+final class Fences implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Fences.class);
+    private static final int ATTEMPTS = 8;
+    private static final long FIRST_BACK_OFF_MILLIS = 10;
+    private static final long LONGEST_BACK_OFF_MILLIS = 1_000;
+
+    private final CountDownLatch closing = new CountDownLatch(1);
+
+    /// @param what names it in the log
+    /// @param window closes it, and may be called again
+    /// @param then called once, on another thread, with the failure where closing failed for good
+    void close(String what, Runnable window, Consumer<Optional<Failure>> then) {
+        Thread.ofVirtual()
+                .name("mooncake-fence")
+                .start(() -> {
+                    Optional<Failure> problem = Optional.empty();
+                    try {
+                        problem = untilClosed(what, window);
+                    } finally {
+                        then.accept(problem);
+                    }
+                });
+    }
+
+    private Optional<Failure> untilClosed(String what, Runnable window) {
+        long backOff = FIRST_BACK_OFF_MILLIS;
+        for (int attempt = 1; ; attempt++) {
+            try {
+                window.run();
+                return Optional.empty();
+            } catch (RuntimeException | Error e) {
+                // Errors too: whoever waits for the blocks must be told.
+                boolean stillCopied =
+                        e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT;
+                LOG.warn("closing the window of {} failed, attempt {}", what, attempt, e);
+                if (attempt >= ATTEMPTS && !stillCopied || !pause(backOff)) {
+                    return Optional.of(Failure.of(e));
+                }
+                backOff = Math.min(backOff * 2, LONGEST_BACK_OFF_MILLIS);
+            }
+        }
+    }
+
+    /// False when the service closes meanwhile.
+    private boolean pause(long millis) {
+        try {
+            return !closing.await(millis, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    /// Ends further attempts.
+    @Override
+    public void close() {
+        closing.countDown();
+    }
+}

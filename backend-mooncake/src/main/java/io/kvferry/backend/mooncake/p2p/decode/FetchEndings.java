@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/// The open loads of a decoder rank and their ends: a load is reported when nobody writes its
+/// blocks any more, whatever ended it.
+///
+/// Threading: the decode loop; [#close] when that has ended.
+final class FetchEndings implements AutoCloseable {
+    private final SideChannel channel;
+    private final SerialLoop loop;
+    private final FetchRequests requests;
+    private final EngineDirectory directory;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final Fences fences = new Fences();
+    private final LastBytes lastBytes;
+    private final ExposedBlocks exposed = new ExposedBlocks();
+    private final Map<TransferId, Fetch> open = new HashMap<>();
+
+    FetchEndings(
+            SideChannel channel,
+            SerialLoop loop,
+            FetchRequests requests,
+            EngineDirectory directory,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.loop = loop;
+        this.requests = requests;
+        this.directory = directory;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.lastBytes = new LastBytes(settings, outbox);
+    }
+
+    /// Adds a load.
+    ///
+    /// @return false when there are too many, and nothing happened
+    boolean add(Fetch fetch) {
+        if (open.size() >= settings.maxLoads()) {
+            return false;
+        }
+        open.put(fetch.pull().load(), fetch);
+        return true;
+    }
+
+    /// The load must end: it is reported when nobody writes its blocks any more.
+    void revoke(TransferId load) {
+        var fetch = open.get(load);
+        if (fetch == null) {
+            outbox.complete(load, new Completion.Revoked());
+            return;
+        }
+        fetch.revoke();
+        fence(fetch);
+    }
+
+    /// Whether a prefiller without capabilities may still write blocks of this load, under one that
+    /// ended early.
+    boolean isExposed(Fetch fetch) {
+        return exposed.anyOf(fetch.pull().blocks());
+    }
+
+    /// A worker reports its part of a load as done.
+    void filledBy(Fetch fetch, String address) {
+        fetch.heardOf(address, lastBytes.end(fetch));
+    }
+
+    /// A worker has no say in the load any more.
+    void answered(Fetch fetch, String address) {
+        fetch.outstanding().remove(address);
+        settleIfDone(fetch);
+    }
+
+    /// The load fails before a worker has heard of it: nobody can write.
+    void lose(Fetch fetch, Failure failure) {
+        if (!fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        fetch.outstanding().clear();
+        settleIfDone(fetch);
+    }
+
+    /// Ends the permission to write, where there is one; otherwise the workers' answers must be
+    /// awaited.
+    void fence(Fetch fetch) {
+        if (fetch.isFenced()) {
+            finish(fetch);
+            return;
+        }
+        if (fetch.window().isEmpty()) {
+            if (fetch.outstanding().isEmpty()) {
+                settleIfDone(fetch);
+            }
+            return;
+        }
+        closeWindow(fetch, fetch.window().get());
+    }
+
+    private void closeWindow(Fetch fetch, Runnable window) {
+        if (fetch.ended() || !fetch.fence()) {
+            return;
+        }
+        // Waits for a copy in progress, so not here.
+        fences.close(
+                id(fetch),
+                window,
+                problem ->
+                        loop.post(() -> {
+                            problem.ifPresent(fetch::fail);
+                            lastBytes.closed(fetch);
+                            fetch.fenced();
+                            conclude(fetch);
+                        }));
+    }
+
+    private static String id(Fetch fetch) {
+        return fetch.pull().load().toString();
+    }
+
+    private void settleIfDone(Fetch fetch) {
+        if (!fetch.outstanding().isEmpty() || fetch.ended()) {
+            return;
+        }
+        if (fetch.window().isEmpty()) {
+            conclude(fetch);
+        } else if (lastBytes.toCome(fetch)) {
+            channel.after(LastBytes.LOOK_AGAIN, () -> loop.post(() -> settleIfDone(fetch)));
+        } else {
+            closeWindow(fetch, fetch.window().get());
+        }
+    }
+
+    /// Reports a load whose blocks nobody writes any more.
+    private void conclude(Fetch fetch) {
+        if (fetch.prefiller().isEmpty()
+                || fetch.failure().isPresent()
+                || fetch.revoked()
+                || fetch.pull().release()
+                || fetch.reads().isPresent()
+                || requests.grants(fetch.prefiller().get())) {
+            finish(fetch);
+        } else {
+            directory.confirm(
+                    fetch.engine(),
+                    fetch.prefiller().get(),
+                    failure -> {
+                        failure.ifPresent(fetch::fail);
+                        finish(fetch);
+                    });
+        }
+    }
+
+    private void finish(Fetch fetch) {
+        if (!fetch.end()) {
+            return;
+        }
+        fetch.runAfterwards();
+        if (fetch.pull().release()) {
+            return;
+        }
+        var id = fetch.pull().load();
+        open.remove(id, fetch);
+        if (fetch.isWritten() && (fetch.failure().isPresent() || fetch.revoked())) {
+            exposed.add(fetch);
+        }
+        if (fetch.failure().isPresent() && !fetch.revoked()) {
+            failed(id, fetch.failure().get());
+        } else if (fetch.revoked()) {
+            outbox.complete(id, new Completion.Revoked());
+        } else {
+            outbox.record(Stats.counter("mooncake_num_recvs", 1));
+            outbox.complete(id, new Completion.Completed(fetch.pull().bytes()));
+        }
+    }
+
+    /// Reports a load that was not begun: too many are open.
+    void refused(TransferId load) {
+        outbox.count("mooncake_num_failed_recvs");
+        failed(
+                load,
+                new Failure(
+                        ErrorCode.BACKPRESSURE,
+                        settings.maxLoads() + " loads are open already (option max_loads)"));
+    }
+
+    private void failed(TransferId load, Failure failure) {
+        outbox.complete(load, new Completion.Failed(failure, List.of()));
+    }
+
+    @Override
+    public void close() {
+        fences.close();
+        // A writer in the middle of a copy ends when the engine closes, which follows.
+        open.values()
+                .forEach(fetch ->
+                        fetch.window()
+                                .ifPresent(window -> fences.close(id(fetch), window, _ -> {})));
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.copy.TpPairing;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
+import io.kvferry.backend.mooncake.p2p.plane.RegionMemory;
+import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
+import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.EngineInfo;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.toolkit.bounded.RecentMap;
+
+import java.security.SecureRandom;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeSet;
+
+/// What one decoder rank asks of which prefiller workers, and which of them keep its layout, so
+/// that the short form of a request does.
+///
+/// Threading: the decode loop.
+public final class FetchRequests {
+    private static final int MAX_ECHOES = 4096;
+
+    private final EngineInfo engine;
+    private final String reader;
+    private final WireRegions regions;
+    private final int kvHeads;
+    private final RankInfo rank;
+    private final CacheNamespace namespace;
+    private final MooncakeSettings settings;
+    private final long layoutId;
+
+    /// Prefiller workers that keep our layout.
+    private final Map<String, Boolean> echoed = new RecentMap<>(MAX_ECHOES);
+
+    /// @throws KvFerryException when the configured generation cannot describe the regions
+    public FetchRequests(
+            DataPlane plane,
+            RegionMemory memory,
+            int kvHeads,
+            RankInfo rank,
+            CacheNamespace namespace,
+            MooncakeSettings settings) {
+        OlderForms.requireSayable(settings.generation(), memory.regions(), rank);
+        this.engine = plane.info();
+        this.reader = plane instanceof HostBackends ? engine.segmentName() : "";
+        this.regions = memory.toWire();
+        this.kvHeads = kvHeads;
+        this.rank = rank;
+        this.namespace = namespace;
+        this.settings = settings;
+        boolean reuse = settings.layoutReuse() && settings.generation() == Generation.G7;
+        this.layoutId = reuse ? (new SecureRandom().nextLong() & Long.MAX_VALUE) | 1 : 0;
+    }
+
+    /// Addresses of the workers that hold parts of our blocks.
+    ///
+    /// @throws KvFerryException when sizes do not divide, a worker is missing, or it would not
+    ///   understand the configured generation
+    List<String> workers(EngineEntry prefiller) {
+        OlderForms.requireUnderstood(settings.generation(), prefiller, rank, kvHeads);
+        var partners =
+                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
+        var ranks = new TreeSet<EngineEntry.Rank>();
+        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
+            if (prefiller.effectivePpSize() == rank.ppSize()) {
+                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
+            } else {
+                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
+                    ranks.add(new EngineEntry.Rank(tp, pp));
+                }
+            }
+        }
+        return ranks.stream()
+                .map(wanted ->
+                        Optional.ofNullable(prefiller.workers().get(wanted))
+                                .orElseThrow(() ->
+                                        new KvFerryException(
+                                                ErrorCode.NOT_FOUND,
+                                                "prefiller "
+                                                        + prefiller.engineId()
+                                                        + " lists no worker "
+                                                        + wanted)))
+                .toList();
+    }
+
+    /// Whether both transfer engines know write capabilities.
+    boolean grants(EngineEntry prefiller) {
+        return prefiller.grants() && engine.grants();
+    }
+
+    /// The full form of a request.
+    XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
+        var blocks = new LinkedHashMap<String, RequestBlocks>();
+        var grants = new LinkedHashMap<String, Long>();
+        byRequest.forEach((request, fetch) -> {
+            blocks.put(
+                    request, new RequestBlocks(fetch.pull().transferId(), fetch.pull().blocks()));
+            fetch.grant().ifPresent(grant -> grants.put(request, grant.token()));
+        });
+        Optional<PeerExtension> extension =
+                prefiller.kvferry()
+                        ? Optional.of(
+                                new PeerExtension(
+                                        HexFormat.of().formatHex(namespace.contentDigest()),
+                                        PeerExtension.layout(namespace),
+                                        engine.incarnation(),
+                                        settings.abortTimeout().toMillis(),
+                                        grants,
+                                        reader))
+                        : Optional.empty();
+        return new XferMetadata(
+                settings.generation(),
+                engine.host(),
+                engine.rpcPort(),
+                rank.tpSize(),
+                rank.tpRank(),
+                blocks,
+                regions,
+                rank.ppSize(),
+                layoutId,
+                extension);
+    }
+
+    /// Why an answer does not show that its prefiller lays out blocks as we do; empty when it does.
+    ///
+    /// A kvferry prefiller has compared our layout with its own. vLLM 0.33.0 has the layout that
+    /// its connector demands, ours too, and shows what it is by repeating our layout id; older ones
+    /// had others.
+    Optional<Failure> layoutMismatch(EngineEntry prefiller, long echo) {
+        boolean known =
+                settings.trustsLayouts()
+                        || prefiller.kvferry()
+                        || namespace.layout() == KvLayout.LBHNC
+                                && layoutId != 0
+                                && echo == layoutId;
+        return known
+                ? Optional.empty()
+                : Optional.of(
+                        new Failure(
+                                ErrorCode.INCOMPATIBLE,
+                                "prefiller "
+                                        + prefiller.engineId()
+                                        + " does not show that its blocks are laid out as ours, "
+                                        + namespace.layout()
+                                        + (layoutId == 0
+                                                ? ": that takes wire_generation=G7 and layout_reuse=true"
+                                                : ", by repeating the layout id as vLLM 0.33 does")
+                                        + ". If they are alike, say peer_layout=alike"));
+    }
+
+    /// Whether the short form does for this worker.
+    boolean keepsLayout(String address) {
+        return echoed.containsKey(address);
+    }
+
+    /// A worker said that it knows a layout now.
+    void echo(String address, long id) {
+        if (layoutId != 0 && id == layoutId) {
+            echoed.put(address, true);
+        }
+    }
+
+    void forget(String address) {
+        echoed.remove(address);
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.prefill;
+
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.observe.Distribution;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.Outbox;
+
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.Consumer;
+
+/// Writes blocks into decoders' memory by the connector's own transfer engine.
+final class EngineWrites implements Carrier {
+    private final TransferEngine engine;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+
+    EngineWrites(TransferEngine engine, MooncakeSettings settings, Outbox outbox) {
+        this.engine = engine;
+        this.settings = settings;
+        this.outbox = outbox;
+    }
+
+    @Override
+    public Optional<String> refusal(XferMetadata message) {
+        return message.extension()
+                .filter(extension -> !extension.reader().isEmpty())
+                .map(extension ->
+                        "D reads by transfer_backends, and P writes with a transfer engine of its"
+                                + " own; set transfer_backends on both sides or on none");
+    }
+
+    @Override
+    public Runnable start(
+            PrefillSlot slot, Ask ask, Ranges ranges, Consumer<Optional<Failure>> ended) {
+        long begun = System.nanoTime();
+        long bytes = ranges.totalBytes();
+        int descriptors = ranges.size();
+        var transfer = engine.submit(request(ask, ranges));
+        transfer.quiesced()
+                .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
+                .thenAccept(outcome -> {
+                    switch (outcome) {
+                        case TransferOutcome.Completed(_, _, String path) -> {
+                            try {
+                                record(path, System.nanoTime() - begun, bytes, descriptors);
+                            } finally { // whatever counting throws, it has ended
+                                ended.accept(Optional.empty());
+                            }
+                        }
+                        case TransferOutcome.Failed(var failure, _) ->
+                                ended.accept(Optional.of(failure));
+                    }
+                });
+        return transfer::cancel;
+    }
+
+    private TransferRequest request(Ask ask, Ranges ranges) {
+        var exchange = ask.exchange();
+        var by = Deadline.in(settings.transferTimeout()).earlier(exchange.writeBy());
+        var request = TransferRequest.write(exchange.message().segmentName(), ranges, by);
+        if (!engine.info().grants()) { // Mooncake's library has no words for what follows
+            return request;
+        }
+        var extension = exchange.message().extension();
+        return request.withIncarnation(extension.map(PeerExtension::incarnation).orElse(""))
+                .withCapability(
+                        extension
+                                .map(given -> given.grants().getOrDefault(ask.request(), 0L))
+                                .orElse(0L));
+    }
+
+    /// @param path the transport that carried the bytes, as the engine reports it
+    private void record(String path, long nanos, long bytes, int descriptors) {
+        outbox.record(
+                new Stats(
+                        Map.of(
+                                "mooncake_num_successful_transfers",
+                                1L,
+                                "mooncake_num_transfers_over_" + path,
+                                1L),
+                        Map.of(),
+                        Map.of(
+                                "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
+                                "mooncake_bytes_transferred", Distribution.of(bytes),
+                                "mooncake_num_descriptors", Distribution.of(descriptors))));
+    }
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.prefill;
+
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.copy.CopyPlanner;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
+import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
+import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.RecentMap;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.BiConsumer;
+
+/// The prefiller's side of one rank: pairs finished prefills with the decoder workers that ask for
+/// them, and has [PushQueue] write.
+///
+/// Nobody waits in a thread: a request that comes before its prefill is noted, answered when the
+/// prefill is ready, or when its time is up. Blocks are read only while the scheduler half holds
+/// them: a revoked hold is answered when nothing reads them any more, and later requests for it are
+/// refused at once.
+///
+/// Threading: calls from any thread; all state on the loop's thread.
+public final class PrefillService implements SideChannel.Requests, AutoCloseable {
+    private static final int MAX_WAITING = 1 << 16;
+    private static final int MAX_ENDED = 1 << 14;
+
+    /// Waiting requests of one host, so that it does not crowd the others out.
+    public static final int MAX_WAITING_OF_HOST = 1 << 14;
+
+    /// Messages of decoders that are not answered in full.
+    private static final long MAX_OPEN_BYTES = 256L << 20;
+
+    private final SideChannel channel;
+    private final PlanCache plans;
+    private final String namespace;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+    private final Carrier carrier;
+    private final PushQueue pushes;
+
+    private final Map<String, PrefillSlot> slots = new HashMap<>();
+    private final Map<TransferId, PrefillSlot> holds = new HashMap<>();
+    private final Map<String, String> ended = new RecentMap<>(MAX_ENDED);
+    private final Map<SideChannel.Asker, List<PrefillExchange>> exchanges = new HashMap<>();
+
+    /// Slots whose decoders have gone before anything was heard of the prefill.
+    private final Map<String, PrefillSlot> abandoned = new RecentMap<>(MAX_ENDED);
+
+    private final Map<String, Integer> waitingOfHost = new HashMap<>();
+    private final ByteBudget room = ByteBudget.ofHeap(MAX_OPEN_BYTES, 8);
+    private int waiting;
+
+    public PrefillService(
+            String name,
+            SideChannel channel,
+            DataPlane plane,
+            CopyPlanner planner,
+            String namespace,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.plans = new PlanCache(planner);
+        this.namespace = namespace;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.loop = new SerialLoop(name);
+        this.carrier =
+                switch (plane) {
+                    case OwnEngine own -> new EngineWrites(own.engine(), settings, outbox);
+                    case HostBackends backends -> new ReadOffers(backends, channel, loop, settings);
+                };
+        this.pushes = new PushQueue(carrier, loop, settings, outbox, this::pushed);
+    }
+
+    // Calls of the scheduler half.
+
+    /// A prefill for this transfer has begun.
+    public void expect(String transferId) {
+        loop.post(() -> slot(transferId).expect());
+    }
+
+    /// The prefill is done and its blocks are held.
+    public void ready(MooncakePlan.Send send) {
+        loop.post(() -> {
+            var slot = slot(send.transferId());
+            if (slot.isReady()) { // a transfer id used twice: the first one keeps it
+                outbox.complete(
+                        send.hold(),
+                        failed(
+                                ErrorCode.INVALID_REQUEST,
+                                "transfer id in use: " + send.transferId()));
+                return;
+            }
+            ended.remove(send.transferId());
+            slot.ready(send.hold(), send.blocks());
+            holds.put(send.hold(), slot);
+            for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
+                left(ask);
+                start(slot, ask);
+            }
+            settle(slot); // whoever wanted it may have gone
+        });
+    }
+
+    /// There will be no KV for this transfer.
+    public void withdraw(MooncakePlan.Withdrawal withdrawal) {
+        loop.post(() -> {
+            ended.put(withdrawal.transferId(), withdrawal.reason());
+            var slot = slots.get(withdrawal.transferId());
+            if (slot != null && !slot.isReady()) {
+                slots.remove(slot.transferId());
+                refuseWaiting(slot, withdrawal.reason());
+            }
+        });
+    }
+
+    /// The hold has ended: stop, then say so.
+    public void revoke(TransferId hold) {
+        loop.post(() -> {
+            var slot = holds.get(hold);
+            if (slot == null) {
+                outbox.complete(hold, new Completion.Revoked());
+                return;
+            }
+            outbox.count("mooncake_num_kv_expired_reqs");
+            slot.revoke();
+            pushes.withdraw(slot).forEach(ask -> pushed(slot, ask, 0, Optional.of(expired(slot))));
+            List.copyOf(slot.inFlight()).forEach(Runnable::run);
+            settle(slot);
+        });
+    }
+
+    // Messages of decoders.
+
+    @Override
+    public void onRequest(SideChannel.Asker asker, byte[] bytes) {
+        boolean taken =
+                loop.offer(
+                        asker.host(),
+                        bytes.length,
+                        () -> {
+                            try {
+                                var report = ReadReport.decode(bytes);
+                                if (report.isPresent()) {
+                                    hear(asker, report.get());
+                                } else {
+                                    accept(asker, XferDecoder.request(bytes), 2L * bytes.length);
+                                }
+                            } catch (KvFerryException e) {
+                                reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
+                            }
+                        });
+        if (!taken) {
+            reply(asker, XferResponse.error("this prefiller is overloaded"));
+        }
+    }
+
+    /// The requests of a decoder end with its connection, or when it gives up: they must neither be
+    /// served to the next process with its port and addresses, nor take places until their time is
+    /// up.
+    @Override
+    public void onGone(SideChannel.Asker asker) {
+        loop.post(() -> {
+            var open = exchanges.remove(asker);
+            if (open != null) {
+                List.copyOf(open).forEach(this::abandon);
+            }
+        });
+    }
+
+    @Override
+    public boolean shares() {
+        return settings.sharesConnections();
+    }
+
+    /// A decoder has read what it was offered, or will not.
+    private void hear(SideChannel.Asker asker, ReadReport report) {
+        var problem = carrier.reported(report);
+        reply(
+                asker,
+                problem.map(failure -> XferResponse.error(failure.message()))
+                        .orElse(
+                                new XferResponse(
+                                        XferResponse.Status.FINISH, List.of(), List.of(), "", 0)));
+    }
+
+    /// @param cost heap that the message occupies, about
+    private void accept(SideChannel.Asker asker, XferMetadata message, long cost) {
+        if (message.extension().isPresent()
+                && !message.extension().get().namespace().equals(namespace)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "D computes other KV than P: model, runner, dtype or block size differ");
+        }
+        var refusal = carrier.refusal(message);
+        if (refusal.isPresent()) {
+            throw new KvFerryException(ErrorCode.INCOMPATIBLE, refusal.get());
+        }
+        var plan = plans.plan(message);
+        if (plan.isEmpty()) {
+            reply(asker, XferResponse.layoutMiss(message.layoutId(), message.segmentName()));
+            return;
+        }
+        var patience = Deadline.in(settings.abortTimeout());
+        var writeBy =
+                message.extension()
+                        .map(extension ->
+                                Deadline.in(Duration.ofMillis(extension.writeWithinMillis())))
+                        .orElse(Deadline.in(settings.answerLimit()));
+        var exchange = new PrefillExchange(asker, message, plan.get(), message.layoutId(), writeBy);
+        if (message.reqBlocks().isEmpty()) {
+            exchange.finishEmpty();
+            return;
+        }
+        if (!room.take(cost)) {
+            exchange.failed(
+                    List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
+            return;
+        }
+        var refused = new LinkedHashMap<String, List<String>>();
+        message.reqBlocks()
+                .forEach((request, wanted) ->
+                        ask(new Ask(exchange, request, wanted))
+                                .ifPresent(reason ->
+                                        refused.computeIfAbsent(reason, _ -> new ArrayList<>())
+                                                .add(request)));
+        refused.forEach((reason, requests) -> exchange.failed(requests, reason));
+        if (!exchange.isOpen()) {
+            room.give(cost);
+        } else {
+            var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
+            open.add(exchange);
+            var timer =
+                    channel.after(
+                            patience.earlier(writeBy).remaining(),
+                            () -> loop.post(() -> timeOut(exchange)));
+            exchange.afterwards(() -> {
+                timer.cancel();
+                room.give(cost);
+                open.remove(exchange);
+                if (open.isEmpty()) {
+                    exchanges.remove(asker, open);
+                }
+            });
+        }
+    }
+
+    /// Takes a request up.
+    ///
+    /// @return why not, if it is refused
+    private Optional<String> ask(Ask ask) {
+        var transferId = ask.wanted().transferId();
+        var slot = slots.get(transferId);
+        if (slot == null && ended.containsKey(transferId)) {
+            return Optional.of(String.valueOf(ended.get(transferId)));
+        }
+        if (slot != null && !slot.admit()) {
+            return Optional.of(
+                    "transfer "
+                            + transferId
+                            + " has been asked for "
+                            + PrefillSlot.MOST_ASKS
+                            + " times");
+        }
+        if (slot != null && slot.isReady() && !slot.revoked()) {
+            start(slot, ask);
+            return Optional.empty();
+        }
+        if (waiting >= MAX_WAITING) {
+            return Optional.of("this prefiller has " + MAX_WAITING + " requests waiting already");
+        }
+        var host = ask.exchange().host();
+        if (waitingOfHost.getOrDefault(host, 0) >= MAX_WAITING_OF_HOST) {
+            return Optional.of(
+                    "this host has " + MAX_WAITING_OF_HOST + " requests waiting already");
+        }
+        waiting++;
+        waitingOfHost.merge(host, 1, Integer::sum);
+        slot(transferId).waiting().add(ask);
+        return Optional.empty();
+    }
+
+    /// A request does not wait any more.
+    private void left(Ask ask) {
+        waiting--;
+        waitingOfHost.computeIfPresent(
+                ask.exchange().host(), (_, count) -> count > 1 ? count - 1 : null);
+    }
+
+    private void timeOut(PrefillExchange exchange) {
+        var late = new ArrayList<String>();
+        takeWaiting(
+                exchange,
+                (slot, ask) -> {
+                    late.add(ask.request());
+                    if (!slot.expected() && slot.waiting().isEmpty()) {
+                        slots.remove(slot.transferId());
+                    }
+                });
+        exchange.failed(late, "Timeout waiting for P side ready.");
+    }
+
+    /// The prefill may come yet; the decoder counts as dealt with then, so that nothing is held for
+    /// it.
+    private void abandon(PrefillExchange exchange) {
+        exchange.gone();
+        carrier.gone(exchange);
+        takeWaiting(
+                exchange,
+                (slot, ask) -> {
+                    outbox.count("mooncake_num_abandoned_reqs");
+                    slot.abandon(ask, PushQueue.gone(ask));
+                    if (!slot.expected() && slot.waiting().isEmpty()) {
+                        slots.remove(slot.transferId());
+                        abandoned.put(slot.transferId(), slot);
+                    }
+                });
+    }
+
+    /// Takes out what of an exchange waits for its prefill.
+    private void takeWaiting(PrefillExchange exchange, BiConsumer<PrefillSlot, Ask> then) {
+        exchange.message()
+                .reqBlocks()
+                .forEach((request, wanted) -> {
+                    var slot = slots.get(wanted.transferId());
+                    var ask = new Ask(exchange, request, wanted);
+                    if (slot != null && slot.waiting().remove(ask)) {
+                        left(ask);
+                        then.accept(slot, ask);
+                    }
+                });
+    }
+
+    private void start(PrefillSlot slot, Ask ask) {
+        slot.begin(ask);
+        pushes.add(slot, ask);
+    }
+
+    private void pushed(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem) {
+        slot.end(ask, bytes, problem);
+        problem.ifPresentOrElse(
+                failure -> ask.exchange().failed(List.of(ask.request()), failure.toString()),
+                () -> ask.exchange().ok(ask.request()));
+        settle(slot);
+    }
+
+    /// Ends a slot whose work is done or whose hold is over.
+    private void settle(PrefillSlot slot) {
+        if (!slot.idle()
+                || !(slot.revoked() || slot.done())
+                || !slots.remove(slot.transferId(), slot)) {
+            return;
+        }
+        var hold = slot.hold().orElseThrow();
+        holds.remove(hold);
+        if (slot.done()) {
+            ended.put(slot.transferId(), "this transfer has been fetched already");
+            outbox.complete(
+                    hold,
+                    slot.failure()
+                            .<Completion.Result>map(
+                                    failure -> new Completion.Failed(failure, List.of()))
+                            .orElse(new Completion.Completed(slot.bytes())));
+        } else {
+            var reason = expired(slot).message();
+            ended.put(slot.transferId(), reason);
+            refuseWaiting(slot, reason);
+            outbox.complete(hold, new Completion.Revoked());
+        }
+    }
+
+    private static Failure expired(PrefillSlot slot) {
+        return new Failure(
+                ErrorCode.LEASE_EXPIRED,
+                "the prefiller no longer holds the blocks of " + slot.transferId());
+    }
+
+    private void refuseWaiting(PrefillSlot slot, String reason) {
+        for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
+            left(ask);
+            ask.exchange().failed(List.of(ask.request()), reason);
+        }
+    }
+
+    private PrefillSlot slot(String transferId) {
+        return slots.computeIfAbsent(
+                transferId,
+                id ->
+                        Optional.ofNullable(abandoned.remove(id))
+                                .orElseGet(() -> new PrefillSlot(id)));
+    }
+
+    /// Says all that there is to say to a message.
+    private static void reply(SideChannel.Asker asker, XferResponse response) {
+        asker.last(XferEncoder.response(response));
+    }
+
+    private static Completion.Result failed(ErrorCode code, String text) {
+        return new Completion.Failed(new Failure(code, text), List.of());
+    }
+
+    @Override
+    public void close() {
+        loop.close();
+    }
+}

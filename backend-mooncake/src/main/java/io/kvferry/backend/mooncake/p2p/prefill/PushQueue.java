@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.prefill;
+
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.SerialLoop;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+
+/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn; who
+/// has the fewest is next.
+///
+/// A decoder that waits alone may have all of them. While another waits too, each gets at most
+/// half, and what one got before beyond its half does not count against the others: one that stalls
+/// does not hold them up. So there may be half as many again for a while.
+///
+/// Threading: the prefill loop; the carrier's callbacks come back through it.
+final class PushQueue {
+    private final Carrier carrier;
+    private final SerialLoop loop;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final Ended ended;
+    private final Map<String, Line> lines = new LinkedHashMap<>();
+    private final Deque<Ranges> spareRanges = new ArrayDeque<>();
+    private int running;
+
+    private record Job(PrefillSlot slot, Ask ask) {}
+
+    /// The jobs for one decoder.
+    private static final class Line {
+        final Deque<Job> waiting = new ArrayDeque<>();
+        int running;
+    }
+
+    /// Hears of every job once, when nothing reads its blocks any more.
+    @FunctionalInterface
+    interface Ended {
+        void ended(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem);
+    }
+
+    PushQueue(
+            Carrier carrier,
+            SerialLoop loop,
+            MooncakeSettings settings,
+            Outbox outbox,
+            Ended ended) {
+        this.carrier = carrier;
+        this.loop = loop;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.ended = ended;
+    }
+
+    void add(PrefillSlot slot, Ask ask) {
+        line(ask).waiting.add(new Job(slot, ask));
+        runJobs();
+    }
+
+    private Line line(Ask ask) {
+        return lines.computeIfAbsent(decoder(ask), _ -> new Line());
+    }
+
+    private static String decoder(Ask ask) {
+        return ask.exchange().decoder();
+    }
+
+    /// Takes out what has not begun; it is for the caller to end.
+    List<Ask> withdraw(PrefillSlot slot) {
+        var withdrawn = new ArrayList<Ask>();
+        for (var line : lines.values()) {
+            line.waiting.removeIf(job -> job.slot().equals(slot) && withdrawn.add(job.ask()));
+        }
+        lines.values().removeIf(line -> line.running == 0 && line.waiting.isEmpty());
+        return withdrawn;
+    }
+
+    private void runJobs() {
+        for (var next = next(); next.isPresent(); next = next()) {
+            begin(next.get());
+        }
+    }
+
+    private Optional<Job> next() {
+        int half = Math.ceilDiv(settings.numWorkers(), 2);
+        boolean shared =
+                lines.values().stream().filter(line -> !line.waiting.isEmpty()).count() > 1;
+        int most = shared ? half : settings.numWorkers();
+        @Nullable String first = null;
+        int fewest = most;
+        for (var entry : lines.entrySet()) {
+            var line = entry.getValue();
+            if (!line.waiting.isEmpty() && line.running < fewest) {
+                first = entry.getKey();
+                fewest = line.running;
+            }
+        }
+        if (first == null
+                || running >= settings.numWorkers()
+                        && (fewest >= half || sharedOut(half) >= settings.numWorkers())) {
+            return Optional.empty();
+        }
+        // Behind the others: where several have as few, they take turns.
+        var line = Objects.requireNonNull(lines.remove(first));
+        var job = line.waiting.remove();
+        if (line.running > 0 || !line.waiting.isEmpty()) {
+            lines.put(first, line);
+        }
+        return Optional.of(job);
+    }
+
+    /// Transfers that run, without those that a decoder has beyond its half.
+    private int sharedOut(int half) {
+        return lines.values().stream().mapToInt(line -> Math.min(line.running, half)).sum();
+    }
+
+    private void begin(Job job) {
+        if (job.ask().exchange().isGone()) {
+            // Nobody waits for the answer, and somebody else may have its port and addresses by
+            // now.
+            end(job, 0, Optional.of(gone(job.ask())));
+            return;
+        }
+        var plan = job.ask().exchange().plan();
+        var wanted = job.ask().wanted();
+        if (wanted.releaseOnly()) {
+            end(job, 0, Optional.empty());
+            return;
+        }
+        var mismatch = plan.mismatch(job.slot().blocks(), wanted.groups());
+        if (!mismatch.isEmpty()) {
+            end(job, 0, Optional.of(new Failure(ErrorCode.INCOMPATIBLE, mismatch)));
+            return;
+        }
+        Ranges ranges;
+        try {
+            ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
+            plan.append(job.slot().blocks(), wanted.groups(), ranges);
+        } catch (RuntimeException | Error e) { // want of memory, for one
+            end(job, 0, Optional.of(Failure.of(e)));
+            return;
+        }
+        if (ranges.size() == 0) { // no part in it: another rank of the same heads sends
+            spareRanges.push(ranges);
+            end(job, 0, Optional.empty());
+            return;
+        }
+        submit(job, ranges);
+    }
+
+    private void submit(Job job, Ranges ranges) {
+        long bytes = ranges.totalBytes();
+        running++;
+        line(job.ask()).running++;
+        var going = new Going();
+        job.slot().inFlight().add(going);
+        try {
+            going.stop =
+                    carrier.start(
+                            job.slot(),
+                            job.ask(),
+                            ranges,
+                            problem ->
+                                    loop.post(() -> {
+                                        if (leave(job, going, bytes, problem)) {
+                                            ranges.clear();
+                                            spareRanges.push(ranges);
+                                            runJobs();
+                                        }
+                                    }));
+        } catch (RuntimeException | Error e) { // Errors too: the hold must not wait for ever
+            // The ranges are not used again: part of it may have begun.
+            var _ = leave(job, going, bytes, Optional.of(Failure.of(e)));
+        }
+    }
+
+    /// False when it had left before.
+    private boolean leave(Job job, Going going, long bytes, Optional<Failure> problem) {
+        if (!job.slot().inFlight().remove(going)) {
+            return false;
+        }
+        running--;
+        var line = line(job.ask());
+        if (--line.running == 0 && line.waiting.isEmpty()) {
+            lines.remove(decoder(job.ask()));
+        }
+        problem.ifPresent(_ -> outbox.count("mooncake_num_failed_transfers"));
+        end(job, problem.isEmpty() ? bytes : 0, problem);
+        return true;
+    }
+
+    /// A job on its way.
+    private static final class Going implements Runnable {
+        private Runnable stop = () -> {};
+
+        @Override
+        public void run() {
+            stop.run();
+        }
+    }
+
+    static Failure gone(Ask ask) {
+        return new Failure(
+                ErrorCode.PEER_LOST,
+                "decoder " + ask.exchange().decoder() + " has gone since it asked");
+    }
+
+    private void end(Job job, long bytes, Optional<Failure> problem) {
+        ended.ended(job.slot(), job.ask(), bytes, problem);
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.common;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.EngineInfo;
+import io.kvferry.tck.harness.HarnessShape;
+
+import org.junit.jupiter.api.Test;
+
+import java.util.Map;
+
+class MooncakeSettingsTest {
+    private static final EngineInfo SINGLE = HarnessShape.small().engine(1);
+    private static final EngineInfo THIRD =
+            new EngineInfo(SINGLE.modelName(), SINGLE.namespace(), SINGLE.cache(), 1, 2, 1);
+
+    private static int rank(EngineInfo engine, Map<String, ?> options) {
+        return MooncakeSettings.from(MooncakeSettings.SCHEMA.read("test", options))
+                .dataParallelRank(engine, "engine");
+    }
+
+    @Test
+    void aPrefillerRegistersUnderTheRankOfItsEngineUnlessToldOtherwise() {
+        assertThat(rank(SINGLE, Map.of())).isZero();
+        assertThat(rank(THIRD, Map.of())).isEqualTo(2);
+        assertThat(rank(THIRD, Map.of("data_parallel_rank", 5))).isEqualTo(5);
+        assertThat(rank(THIRD, Map.of("data_parallel_rank", -1))).isPositive().isGreaterThan(5);
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.decode;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.decode.EngineDirectory.Answer;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.tck.FreePorts;
+import io.kvferry.toolkit.bounded.SerialLoop;
+
+import org.junit.jupiter.api.Test;
+
+import java.net.URI;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/// What a decoder knows of prefillers.
+class EngineDirectoryTest {
+    private static final String FIRST = "tcp://127.0.0.1:1001";
+    private static final String SECOND = "tcp://127.0.0.1:1002";
+
+    private final BlockingQueue<Answer> answers = new LinkedBlockingQueue<>();
+
+    private static BootstrapServer serving(int port, String worker) throws InterruptedException {
+        var server = BootstrapServer.start("127.0.0.1", port);
+        try (var client = new BootstrapClient(TestEngine.SOON)) {
+            client.register(
+                    URI.create("http://127.0.0.1:" + server.port()),
+                    new WorkerRegistration("p", 0, 0, 0, worker, Optional.empty()));
+        }
+        return server;
+    }
+
+    /// The side channel address of the only worker of the engine.
+    private String find(SerialLoop loop, EngineDirectory directory, int port)
+            throws InterruptedException {
+        var key = new EngineDirectory.Key("http://127.0.0.1:" + port, "p");
+        loop.post(() -> directory.find(key, answers::add));
+        var answer = answers.poll(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS);
+        assertThat(answer).isInstanceOf(Answer.Found.class);
+        var workers = ((Answer.Found) answer).engine().workers().values();
+        assertThat(workers).hasSize(1);
+        return workers.iterator().next();
+    }
+
+    @Test
+    void anEngineToWhichNoConnectionIsLeftIsLookedUpAnew() throws Exception {
+        try (var loop = new SerialLoop("loop");
+                var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty())) {
+            int port = FreePorts.freePort();
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            }
+            loop.post(() -> directory.forgetWorker(FIRST));
+            assertThat(find(loop, directory, port))
+                    .as("while the bootstrap service does not answer")
+                    .isEqualTo(FIRST);
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            }
+            try (var successor = serving(port, SECOND)) {
+                assertThat(find(loop, directory, successor.port()))
+                        .as("while a connection stands")
+                        .isEqualTo(FIRST);
+                loop.post(() -> directory.forgetWorker("tcp://127.0.0.1:1003"));
+                assertThat(find(loop, directory, port)).as("of another").isEqualTo(FIRST);
+                loop.post(() -> directory.forgetWorker(FIRST));
+                assertThat(find(loop, directory, port)).isEqualTo(SECOND);
+            }
+        }
+    }
+}
