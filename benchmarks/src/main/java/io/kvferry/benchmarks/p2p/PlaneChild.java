@@ -19,17 +19,19 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 
 /// The receiver, in a JVM of its own. It obeys lines on its standard input, `window LANE BLOCK
-/// LAYERS BLOCKS`, `await LANE`, `cpu`, and takes offers and puts on a side channel.
+/// LAYERS BLOCKS`, `await LANE`, `ways`, `cpu`, and takes offers and puts on a side channel.
 final class PlaneChild {
     static final Duration LIMIT = Duration.ofMinutes(2);
     private static final String HOST = "127.0.0.1";
@@ -68,6 +70,7 @@ final class PlaneChild {
                             case "ports" -> sink.socket().getLocalPort() + " " + control;
                             case "window" -> child.window(words);
                             case "await" -> child.await(Integer.parseInt(words[1]));
+                            case "ways" -> new TreeMap<>(child.plane.takeReceived()).toString();
                             default -> String.valueOf(ProcessCost.now().cpuNanos());
                         });
             }
@@ -147,6 +150,8 @@ final class PlaneChild {
                 connection.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 Thread.ofVirtual().start(() -> take(connection));
             }
+        } catch (ClosedChannelException e) {
+            // the run is over
         } catch (IOException e) {
             System.err.println("# the sink has ended: " + e);
         }
