@@ -36,6 +36,7 @@ import io.kvferry.toolkit.staging.BuddyStagingPool;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
@@ -102,6 +103,29 @@ class ConformanceCasesTest {
             }
             assertNothingHeld(p);
             assertNothingHeld(d);
+        }
+    }
+
+    /// The id is the client's, and may come twice by mistake.
+    @ParameterizedTest
+    @ValueSource(strings = {"PUT_ASYNC", "GET"})
+    @DisplayName("P13 of two prompts with one transfer id the first one is handed over")
+    void theFirstOfTwoPromptsOfOneIdIsHandedOver(String mode) throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options(mode, pPort));
+                var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
+            int[] first = prompt(1, TOKENS);
+            finished(prefill(p, first, "x", dPort));
+            finished(prefill(p, prompt(2, TOKENS + 40), "x", dPort));
+            var outcome = finished(decode(d, first, "x", pPort));
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, first));
+            assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            assertNothingHeld(p); // long before hold_timeout
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
         }
     }
 
@@ -235,6 +259,33 @@ class ConformanceCasesTest {
             var refused = finished(decode(d, prompt(3, TOKENS + 50), "y", pPort));
             assertThat(loaded(refused)).isZero();
             assertThat(tokens(refused)).isEqualTo(tokensAlone(alone, prompt(3, TOKENS + 50)));
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"PUT_ASYNC,2,1", "GET,2,1", "GET,1,2"})
+    @DisplayName("P18 engines of unlike tensor-parallel sizes exchange nothing, and lose no token")
+    void unlikeTensorParallelSizesAreRefused(String mode, int pRanks, int dRanks)
+            throws IOException {
+        int pPort = freePorts(2);
+        int dPort = freePorts(2);
+        var pOptions = options(mode, pPort);
+        pOptions.put("push_timeout", "500ms"); // of the rank that has no peer
+        pOptions.put("hold_timeout", "1s"); // likewise
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(pRanks, Map.of(), pOptions);
+                var d = decoder(dRanks, Map.of(), options(mode, dPort), pool)) {
+            int[] prompt = prompt(1, TOKENS);
+            finished(prefill(p, prompt, "x", dPort));
+            var outcome = finished(decode(d, prompt, "x", pPort));
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+            assertThat(loaded(outcome)).isZero();
+            var moved = d.stats().kvConnector().counters();
+            assertThat(moved.getOrDefault("p2p_bytes_received", 0L)).isZero();
             assertNothingHeld(p);
             assertNothingHeld(d);
             assertNothingStaged(pool);
