@@ -2,6 +2,7 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.engine.Engine;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
@@ -29,7 +30,9 @@ final class EngineChild implements AutoCloseable {
     static final int PROMPT_TOKENS = 300;
     private static final String GONE = "gone ";
     private static final Duration SILENCE = Duration.ofSeconds(150);
-    private static final Duration DUMP = Duration.ofSeconds(3);
+    private static final Duration SILENCE_STARVED = Duration.ofSeconds(450);
+    private static final Duration LOOK = Duration.ofSeconds(1);
+    private static final Duration DUMP = Duration.ofSeconds(10);
 
     private final Process process;
     private final Path errors;
@@ -123,9 +126,15 @@ final class EngineChild implements AutoCloseable {
                 });
     }
 
-    /// The next line it says.
+    /// The next line it says. A child that could run, but gets no turn on a busy machine, has
+    /// longer.
     String hear() {
-        var line = poll(SILENCE);
+        var limit = Deadline.in(SILENCE);
+        var last = Deadline.in(SILENCE_STARVED);
+        String line = null;
+        while (line == null && (!limit.passed() || !last.passed() && starves())) {
+            line = poll(LOOK);
+        }
         if (line != null && !line.startsWith(GONE)) {
             return line;
         }
@@ -145,6 +154,22 @@ final class EngineChild implements AutoCloseable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return null;
+        }
+    }
+
+    /// Whether a thread of it waits for a processor.
+    private boolean starves() {
+        try (var tasks = Files.list(Path.of("/proc", String.valueOf(process.pid()), "task"))) {
+            return tasks.anyMatch(task -> {
+                try {
+                    var stat = Files.readString(task.resolve("stat"));
+                    return stat.startsWith("R", stat.lastIndexOf(')') + 2);
+                } catch (IOException e) {
+                    return false; // it has ended meanwhile
+                }
+            });
+        } catch (IOException e) {
+            return false; // no Linux, or no such process
         }
     }
 
