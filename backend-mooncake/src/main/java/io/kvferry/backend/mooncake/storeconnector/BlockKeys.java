@@ -9,30 +9,37 @@ import io.kvferry.spi.memory.BlockHash;
 import java.util.HexFormat;
 import java.util.Optional;
 
-/// Keys of blocks in the form of vLLM, with a fingerprint of all that makes bytes comparable
-/// (weights, runner, element type, layout, block size, rank split, salt) behind the model's name:
-/// `[<prefix>@]<model>@kvferry:<fingerprint>@tp_rank:<t>@pcp0@dcp0@pp_rank:<p>@group:<g>@<hash>`.
+/// Keys of blocks. Those of [KeyForm#VLLM] are vLLM's:
+/// `[<prefix>@]<model>@tp_rank:<t>@pcp0@dcp0@pp_rank:<p>@group:<g>@<hash>`. Those of
+/// [KeyForm#KVFERRY] have `@kvferry:<fingerprint>` behind the model, which covers all that makes
+/// bytes comparable: weights, runner, element type, layout, block size, rank split, salt.
 ///
 /// Threading: immutable.
 final class BlockKeys {
     private static final int FINGERPRINT_DIGITS = 32;
 
     private final String[][] prefixes;
+    private final String start;
     private final String groupPrefix;
     private final int groups;
 
+    /// @throws io.kvferry.spi.KvFerryException as of [KeyForm#of]
     BlockKeys(EngineInfo engine, OptionValues options) {
         var namespace = engine.namespace();
+        boolean vllm = KeyForm.of(options, engine) == KeyForm.VLLM;
         String prefix = options.string("cache_prefix").strip();
         String start =
                 (prefix.isEmpty() ? "" : prefix + "@")
                         + lastElement(engine.modelName())
-                        + "@kvferry:"
-                        + namespace.hex().substring(0, FINGERPRINT_DIGITS);
+                        + (vllm
+                                ? ""
+                                : "@kvferry:"
+                                        + namespace.hex().substring(0, FINGERPRINT_DIGITS));
+        this.start = start;
         this.groups = engine.cache().groups().size();
-        this.groupPrefix = "kvferry-mooncake-store:" + start + "@";
+        this.groupPrefix = (vllm ? "vllm" : "kvferry") + "-mooncake-store:" + start + "@";
         this.prefixes = new String[engine.worldSize()][groups];
-        int tp = Math.max(1, engine.worldSize() / Math.max(1, namespace.ppSize()));
+        int tp = KeyForm.tpSize(engine);
         for (int rank = 0; rank < prefixes.length; rank++) {
             for (int group = 0; group < groups; group++) {
                 prefixes[rank][group] =
@@ -57,6 +64,11 @@ final class BlockKeys {
     static StoreIdentity identity(EngineInfo engine, String tenant) {
         var namespace = engine.namespace();
         return new StoreIdentity(tenant, namespace.model(), namespace.hex());
+    }
+
+    /// What the keys of all blocks begin with.
+    String start() {
+        return start + "@";
     }
 
     int ranks() {

@@ -2,18 +2,30 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.memory.BlockHash;
 
 import java.util.Arrays;
 
-/// The keys of a request's blocks, each named once.
+/// The hashes and keys of a request's blocks, each named once.
 ///
 /// Threading: the scheduler thread; the arrays that it hands out do not change.
 final class BlockNames {
     private final BlockKeys keys;
+    private final BlockHashes hashes;
     private String[][] named = new String[16][];
 
-    BlockNames(BlockKeys keys) {
+    BlockNames(BlockKeys keys, BlockHashes hashes) {
         this.keys = keys;
+        this.hashes = hashes;
+    }
+
+    /// Full blocks that have a name.
+    int count(RequestView request) {
+        return hashes.count(request);
+    }
+
+    BlockHash hash(RequestView request, int block) {
+        return hashes.of(request, block);
     }
 
     /// The keys of all parts of a block, see [BlockKeys#all].
@@ -23,7 +35,7 @@ final class BlockNames {
         }
         String[] known = named[block];
         if (known == null) {
-            known = keys.all(request.blockHash(block));
+            known = keys.all(hash(request, block));
             named[block] = known;
         }
         return known;

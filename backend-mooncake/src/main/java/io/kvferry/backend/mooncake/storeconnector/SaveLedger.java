@@ -90,7 +90,7 @@ final class SaveLedger {
             BlockTable table,
             int tokens,
             boolean last) {
-        int full = Math.min(tokens / blockTokens, request.blockHashCount());
+        int full = Math.min(tokens / blockTokens, tracked.names.count(request));
         if (tracked.loading.isPresent()) {
             return; // what rests on a load is saved when that is complete on all ranks
         }
@@ -129,7 +129,7 @@ final class SaveLedger {
                         TransferId.Direction.SAVE,
                         ++tracked.jobs,
                         "");
-        var move = StorePlan.Move.of(id, request, table, from, to);
+        var move = StorePlan.Move.of(id, tracked.names, request, table, from, to);
         var leases = new ArrayList<BlockPool.Lease>();
         for (int group = 0; group < move.ids().length; group++) {
             int[] held =
@@ -141,7 +141,9 @@ final class SaveLedger {
             }
         }
         var parent =
-                from == 0 ? Optional.<BlockHash>empty() : Optional.of(request.blockHash(from - 1));
+                from == 0
+                        ? Optional.<BlockHash>empty()
+                        : Optional.of(tracked.names.hash(request, from - 1));
         jobs.put(id, new Job(tracked, leases, parent, move));
         plan.accept(move);
     }

@@ -28,8 +28,12 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
         var identity = BlockKeys.identity(engine, choice.tenant());
         if (choice.cluster().isPresent()) {
             var cluster = choice.cluster().get();
+            boolean plain = KeyForm.of(options, engine) == KeyForm.VLLM;
             return new StoreAccess(
-                    ClusterStore.open(cluster, identity),
+                    plain
+                            ? ClusterStore.openPlain(
+                                    cluster, new BlockKeys(engine, options).start())
+                            : ClusterStore.open(cluster, identity),
                     ("mooncake://" + cluster.master()).hashCode(),
                     choice.staging(cluster.master()),
                     () -> {});

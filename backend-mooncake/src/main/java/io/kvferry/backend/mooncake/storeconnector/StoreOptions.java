@@ -91,6 +91,25 @@ final class StoreOptions {
                                     + " MOONCAKE_CONFIG_PATH else, or "
                                     + StoreIdentity.DEFAULT_TENANT),
                     text("cache_prefix", "put in front of every key").withDefault(""),
+                    Option.choice(
+                            KeyForm.OPTION,
+                            "how blocks are named: kvferry, with a fingerprint of model, element"
+                                    + " type, layout and ranks; vllm, as vLLM 0.33.0 does, to share"
+                                    + " a Mooncake cluster with its engines",
+                            "kvferry",
+                            "vllm"),
+                    Option.choice(
+                            KeyForm.ALGORITHM,
+                            "of the block hashes of key_form vllm, as vLLM's option of that name; "
+                                    + KeyForm.SEED
+                                    + " seeds them there and here",
+                            VllmHashes.Algorithm.SHA256.label(),
+                            VllmHashes.Algorithm.SHA256_CBOR.label()),
+                    duration(
+                            "lookup_timeout",
+                            "longest time that a request waits for the answer of a lookup; then"
+                                    + " it is computed",
+                            "5s"),
                     bool("load_async", "load while the request waits; there is no other way", true),
                     bool("enable_lookup", "whether blocks are looked for and loaded", true),
                     bool("lookup_leases", "keep blocks that a lookup found for kv_lease_ttl", true),

@@ -27,14 +27,20 @@ record StorePlan(List<Move> loads, List<Move> saves) {
     @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
     record Move(TransferId id, int first, List<BlockHash> hashes, int[][] ids) {
         /// Blocks `first` to `end` (exclusive) of a request.
-        static Move of(TransferId id, RequestView request, BlockTable table, int first, int end) {
+        static Move of(
+                TransferId id,
+                BlockNames names,
+                RequestView request,
+                BlockTable table,
+                int first,
+                int end) {
             var ids = new int[table.groups()][];
             for (int group = 0; group < ids.length; group++) {
                 ids[group] = table.copy(group, first, end);
             }
             var hashes = new ArrayList<BlockHash>(end - first);
             for (int block = first; block < end; block++) {
-                hashes.add(request.blockHash(block));
+                hashes.add(names.hash(request, block));
             }
             return new Move(id, first, hashes, ids);
         }

@@ -25,6 +25,9 @@ import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -36,12 +39,15 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
+import java.util.function.Supplier;
 
 /// The scheduler half. Where the store is in this JVM, a lookup is a look into its tables, and is
-/// done where it is asked for; else it is pending until the answer has come.
+/// done where it is asked for; else it is pending until the answer has come, or `lookup_timeout`
+/// has passed. This half has a client of the store of its own, so a lookup needs no worker.
 ///
 /// Threading: the scheduler thread, as the contract says.
 final class StoreScheduler implements SchedulerConnector {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreScheduler.class);
     private static final Duration RETRY = Duration.ofMillis(20);
 
     private final SchedulerContext context;
@@ -54,10 +60,16 @@ final class StoreScheduler implements SchedulerConnector {
     private final boolean keepsAllTokens;
     private final StoreStats stats;
     private final int blockTokens;
+    private final Duration lookupLimit;
+    private final Supplier<BlockHashes> hashes;
     private final boolean loads;
     private final boolean leases;
     private final boolean savesAnswers;
     private final Map<String, TrackedRequest> requests = new HashMap<>();
+
+    /// Whether the lookup before was given up, so that the log says it once.
+    private boolean lookupsAreLate;
+
     private StorePlan plan = StorePlan.empty();
     private Optional<SaveLedger> saves = Optional.empty();
 
@@ -65,7 +77,7 @@ final class StoreScheduler implements SchedulerConnector {
     private int resets;
 
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when groups differ in block size,
-    ///   [ErrorCode#NO_MEMORY] when there is none for the store
+    ///   or the key form does not fit, [ErrorCode#NO_MEMORY] when there is none for the store
     StoreScheduler(SchedulerContext context) {
         this.context = context;
         this.blockTokens = context.engine().cache().blockTokens();
@@ -84,6 +96,10 @@ final class StoreScheduler implements SchedulerConnector {
         StoreOptions.check(options);
         this.loads = StoreOptions.loads(context.config().role(), options);
         this.leases = options.bool("lookup_leases");
+        this.lookupLimit = options.duration("lookup_timeout");
+        this.hashes =
+                KeyForm.of(options, context.engine())
+                        .hashes(options, context.engine(), System.getenv(KeyForm.SEED));
         this.savesAnswers = options.bool("save_decode_cache");
         this.access = StoreAccess.open(context.engine(), options, true);
         this.store = access.store();
@@ -130,7 +146,7 @@ final class StoreScheduler implements SchedulerConnector {
 
     @Override
     public void onRequest(RequestView request) {
-        requests.put(request.id(), new TrackedRequest(new BlockNames(keys)));
+        requests.put(request.id(), new TrackedRequest(new BlockNames(keys, hashes.get())));
     }
 
     @Override
@@ -141,7 +157,7 @@ final class StoreScheduler implements SchedulerConnector {
             return LookupResult.MISS;
         }
         int first = localTokens / blockTokens;
-        int end = Math.min(request.blockHashCount(), request.tokenCount() / blockTokens);
+        int end = Math.min(tracked.names.count(request), request.tokenCount() / blockTokens);
         if (first >= end || store.healthCheck() != 0) {
             return LookupResult.MISS;
         }
@@ -150,6 +166,9 @@ final class StoreScheduler implements SchedulerConnector {
                         .filter(known -> known.first == first && !known.isOld())
                         .filter(_ -> !queries.areImmediate())
                         .orElseGet(() -> look(tracked, request, first, end));
+        if (lookup.isLate()) {
+            giveUp(lookup);
+        }
         if (!lookup.isAnswered()) {
             return new LookupResult.Pending(RETRY);
         }
@@ -162,9 +181,22 @@ final class StoreScheduler implements SchedulerConnector {
                         Tier.HOST);
     }
 
+    /// The request is computed; the next one asks again.
+    private void giveUp(TrackedRequest.Lookup lookup) {
+        lookup.giveUp();
+        stats.lookupTimedOut();
+        if (!lookupsAreLate) {
+            lookupsAreLate = true;
+            LOG.warn(
+                    "the store has not answered a lookup for {} ms (lookup_timeout); the request is"
+                            + " computed, and so are others until it answers in time",
+                    lookupLimit.toMillis());
+        }
+    }
+
     private TrackedRequest.Lookup look(
             TrackedRequest tracked, RequestView request, int first, int end) {
-        var lookup = new TrackedRequest.Lookup(first);
+        var lookup = new TrackedRequest.Lookup(first, Deadline.in(lookupLimit));
         tracked.lookup = Optional.of(lookup);
         long begin = System.nanoTime();
         IntFunction<String[]> blocks;
@@ -175,9 +207,13 @@ final class StoreScheduler implements SchedulerConnector {
             blocks = i -> named[i];
         }
         queries.ask(
-                () -> search.find(blocks, end - first, leases),
+                () -> lookup.isWanted() ? search.find(blocks, end - first, leases) : 0,
                 0,
                 found -> {
+                    if (!lookup.isWanted()) {
+                        return;
+                    }
+                    lookupsAreLate = false;
                     lookup.found(found);
                     stats.lookedUp(
                             System.nanoTime() - begin, Math.min(end, first + found + 1) - first);
@@ -223,7 +259,7 @@ final class StoreScheduler implements SchedulerConnector {
         tracked.loading = Optional.of(load);
         int first = load.fromToken() / blockTokens;
         int end = Math.ceilDiv(load.toToken(), blockTokens);
-        plan.loads().add(StorePlan.Move.of(load.id(), request, blocks, first, end));
+        plan.loads().add(StorePlan.Move.of(load.id(), tracked.names, request, blocks, first, end));
     }
 
     @Override
@@ -293,6 +329,9 @@ final class StoreScheduler implements SchedulerConnector {
     @Override
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         TrackedRequest tracked = requests.remove(request.id());
+        if (tracked != null) {
+            tracked.lookup.ifPresent(TrackedRequest.Lookup::giveUp);
+        }
         boolean whole = reason == FinishReason.STOP || reason == FinishReason.LENGTH;
         if (whole && tracked != null && saves.isPresent() && blocks.groups() > 0) {
             int tokens = upTo(request, request.computedTokenCount());

@@ -19,9 +19,15 @@ final class StoreStats {
     private final Store store;
     private final OperationStats lookups = new OperationStats("lookup_exists");
     private long next = System.nanoTime();
+    private long lookupTimeouts;
 
     StoreStats(Store store) {
         this.store = store;
+    }
+
+    /// A lookup that was given up.
+    void lookupTimedOut() {
+        lookupTimeouts++;
     }
 
     void lookedUp(long nanos, long keys) {
@@ -30,6 +36,12 @@ final class StoreStats {
 
     Stats drain(long deferredSaves) {
         Stats stats = lookups.drain();
+        if (lookupTimeouts > 0) {
+            stats =
+                    stats.merge(
+                            Stats.counter("mooncake_store_lookup_timeouts_total", lookupTimeouts));
+            lookupTimeouts = 0;
+        }
         if (deferredSaves > 0) {
             stats =
                     stats.merge(

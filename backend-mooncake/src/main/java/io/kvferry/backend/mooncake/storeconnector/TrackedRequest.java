@@ -17,12 +17,33 @@ final class TrackedRequest {
     /// A lookup that was asked for.
     static final class Lookup {
         final int first;
+        private final Deadline limit;
+        private volatile boolean wanted = true;
         private int blocks = -1;
         private Deadline fresh = Deadline.in(FRESH);
 
         /// @param first block from which on was looked
-        Lookup(int first) {
+        /// @param limit until which the request waits for the answer
+        Lookup(int first, Deadline limit) {
             this.first = first;
+            this.limit = limit;
+        }
+
+        /// Whether somebody still waits for the answer; any thread.
+        boolean isWanted() {
+            return wanted;
+        }
+
+        boolean isLate() {
+            return !isAnswered() && limit.passed();
+        }
+
+        /// Nobody waits any more: as if nothing had been found.
+        void giveUp() {
+            wanted = false;
+            if (!isAnswered()) {
+                found(0);
+            }
         }
 
         void found(int count) {

@@ -27,7 +27,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// here is memory of an engine.
 ///
 /// A value is followed by a [ValueTrailer], which says whether the bytes that come back are those
-/// that were put.
+/// that were put; not so values that are shared with others than kvferry.
 ///
 /// A call that answers TRANSFER_FAIL may leave a transfer behind that still reads or writes the
 /// memory of its values: Mooncake waits for a transfer for a minute and answers that then. Such
@@ -81,6 +81,7 @@ final class CallMemory {
     private MemorySegment large = MemorySegment.NULL;
     private boolean largeIsRegistered;
     private boolean spoiled;
+    private boolean sealed = true;
 
     /// Forgets the call before, and frees what only that one needed.
     void reset() {
@@ -134,6 +135,16 @@ final class CallMemory {
             spoiled |=
                     mayRun && (code == failed || (longs ? longResult(i) : intResult(i)) == failed);
         }
+    }
+
+    /// Whether the values of the next call carry a [ValueTrailer]. Before the keys are added.
+    CallMemory sealing(boolean values) {
+        sealed = values;
+        return this;
+    }
+
+    private long trailer() {
+        return sealed ? ValueTrailer.BYTES : 0;
     }
 
     /// Where the values of the next call up to [#STAGING] stand; 0 when there is no memory yet.
@@ -199,7 +210,7 @@ final class CallMemory {
     /// @return as [#add(String, int)]
     /// @throws OutOfMemoryError when a value finds no memory
     boolean add(String key, int position, long bytes) {
-        long needed = bytes + ValueTrailer.BYTES;
+        long needed = bytes + trailer();
         byte[] utf8 = key.getBytes(StandardCharsets.UTF_8);
         if (!hasRoom(utf8)) {
             return false;
@@ -261,7 +272,9 @@ final class CallMemory {
             MemorySegment.copy(batch.memory(b), batch.offset(b), value, at, length);
             at += length;
         }
-        ValueTrailer.write(value, at, sum(count - 1, value, at));
+        if (sealed) {
+            ValueTrailer.write(value, at, sum(count - 1, value, at));
+        }
     }
 
     /// Scatters a value that was read into the pieces of its key.
@@ -270,10 +283,10 @@ final class CallMemory {
     /// @return bytes of the value, or -1 when they are not those that were put under this key
     long scatter(StoreBatch batch, int index, long read) {
         MemorySegment value = value(index);
-        long bytes = read - ValueTrailer.BYTES;
+        long bytes = read - trailer();
         if (bytes < 0
                 || read > value.byteSize()
-                || !ValueTrailer.matches(value, bytes, sum(index, value, bytes))) {
+                || (sealed && !ValueTrailer.matches(value, bytes, sum(index, value, bytes)))) {
             return -1;
         }
         int key = positions[index];

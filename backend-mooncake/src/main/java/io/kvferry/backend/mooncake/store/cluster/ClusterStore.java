@@ -35,7 +35,8 @@ import java.util.function.ToLongFunction;
 ///
 /// Keys in the cluster are `kvferry:<16 hex digits of the identity>@<key>`: who has another
 /// identity neither finds nor removes an object, and removals leave what others keep in the
-/// cluster. It is a name and no protection, since Mooncake trusts everybody who reaches it.
+/// cluster. It is a name and no protection, since Mooncake trusts everybody who reaches it. A store
+/// of [#openPlain] shares keys and values with others instead.
 ///
 /// Values go through staging memory, so memory of an engine is touched by the calling thread alone,
 /// and a call of the library that does not return ends in RPC_TIMEOUT. The API has no buffers per
@@ -49,9 +50,17 @@ public final class ClusterStore implements Store {
     private final AtomicBoolean closed = new AtomicBoolean();
     private volatile String noRoom = "";
 
-    private ClusterStore(ClusterClient client, StoreIdentity identity) {
+    /// What is removed by [#removeAll], as a regular expression.
+    private final String all;
+
+    /// Whether values carry a [ValueTrailer].
+    private final boolean sealed;
+
+    private ClusterStore(ClusterClient client, String prefix, String all, boolean sealed) {
         this.client = client;
-        this.prefix = prefix(identity);
+        this.prefix = prefix;
+        this.all = all;
+        this.sealed = sealed;
     }
 
     /// Opens the store, whether the master is there or not; waits for the first attempt as long as
@@ -62,7 +71,20 @@ public final class ClusterStore implements Store {
     public static ClusterStore open(ClusterConfig config, StoreIdentity identity) {
         var client = ClusterClient.use(config);
         client.awaitFirstTry(Deadline.in(config.askLimit()));
-        return new ClusterStore(client, identity);
+        String prefix = prefix(identity);
+        return new ClusterStore(client, prefix, "^" + prefix + ".*$", true);
+    }
+
+    /// Opens the store for keys and values as other users of the cluster have them: keys as they
+    /// are given, values without a checksum. Nothing tells values of another layout apart but their
+    /// length, and nothing that could not be read is removed.
+    ///
+    /// @param start of the keys that [#removeAll] removes
+    /// @throws io.kvferry.spi.KvFerryException as of [#open]
+    public static ClusterStore openPlain(ClusterConfig config, String start) {
+        var client = ClusterClient.use(config);
+        client.awaitFirstTry(Deadline.in(config.askLimit()));
+        return new ClusterStore(client, "", "^" + Expressions.literal(start) + ".*$", false);
     }
 
     /// What `kvferry doctor` says of the library.
@@ -90,7 +112,7 @@ public final class ClusterStore implements Store {
 
     @Override
     public Set<Feature> features() {
-        return EnumSet.of(Feature.TENANTS);
+        return sealed ? EnumSet.of(Feature.TENANTS) : EnumSet.noneOf(Feature.class);
     }
 
     @Override
@@ -167,7 +189,7 @@ public final class ClusterStore implements Store {
             }
             boolean mine = true;
             try {
-                CallMemory memory = lane.memory();
+                CallMemory memory = lane.memory().sealing(sealed);
                 MemorySegment config = memory.config(options);
                 from = gather(memory, batch, from, results);
                 if (memory.count() > 0) {
@@ -273,7 +295,7 @@ public final class ClusterStore implements Store {
         for (int from = 0; from < batch.size(); ) {
             from = read(batch, from, batch.size(), results, limit);
         }
-        for (int i = 0; i < batch.size(); i++) {
+        for (int i = 0; sealed && i < batch.size(); i++) {
             if (results[i] == StoreCode.CHECKSUM_MISMATCH.number()) {
                 readAgain(batch, i, results, limit);
             }
@@ -300,7 +322,7 @@ public final class ClusterStore implements Store {
         }
         boolean mine = true;
         try {
-            CallMemory memory = lane.memory();
+            CallMemory memory = lane.memory().sealing(sealed);
             int next = from;
             for (; next < to; next++) {
                 String key = batch.key(next);
@@ -456,7 +478,7 @@ public final class ClusterStore implements Store {
     @Override
     public long size(String key) {
         long bytes = ask(prefix + key, client.library()::getSize);
-        if (bytes < 0) {
+        if (bytes < 0 || !sealed) {
             return bytes;
         }
         return bytes < ValueTrailer.BYTES
@@ -481,7 +503,7 @@ public final class ClusterStore implements Store {
 
     @Override
     public long removeAll(boolean force) {
-        return removeMatching("^" + prefix + ".*$", force);
+        return removeMatching(all, force);
     }
 
     private long removeMatching(String expression, boolean force) {

@@ -8,7 +8,22 @@ import java.util.regex.PatternSyntaxException;
 /// reads them as ECMAScript: one whose groups and classes end elsewhere there would leave the group
 /// that stands behind the prefix of our keys, and remove objects of others.
 final class Expressions {
+    private static final String SPECIAL = "\\^$.*+?()[]{}|";
+
     private Expressions() {}
+
+    /// An expression that matches this text and nothing else.
+    static String literal(String text) {
+        var expression = new StringBuilder(text.length() + 16);
+        for (int i = 0; i < text.length(); i++) {
+            char c = text.charAt(i);
+            if (SPECIAL.indexOf(c) >= 0) {
+                expression.append('\\');
+            }
+            expression.append(c);
+        }
+        return expression.toString();
+    }
 
     /// Whether an expression is one, and its groups and classes are the same for both. Not so are
     /// quotations, `(?` other than `(?:`, classes in classes, classes that begin with `]`, and
