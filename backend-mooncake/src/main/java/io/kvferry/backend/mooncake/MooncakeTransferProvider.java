@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.rdma.RdmaEnvironment;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.SpiVersion;
@@ -82,6 +83,7 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
                         "InfiniBand verbs",
                         "libibverbs.so.1",
                         "RDMA through Mooncake's library: apt install libibverbs1 ibverbs-providers"),
+                RdmaEnvironment.diagnose(),
                 Machine.library(
                         "Mooncake engine (C)",
                         NativeConfig.LIBRARY_VARIABLE,

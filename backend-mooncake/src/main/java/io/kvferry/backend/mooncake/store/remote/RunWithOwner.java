@@ -11,6 +11,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.function.IntFunction;
@@ -34,20 +35,24 @@ final class RunWithOwner implements AutoCloseable {
     private final IntFunction<List<String>> ownerCommand;
     private final Path ownerLog;
     private final Duration readyLimit;
+    private final Map<String, String> environment;
     private final PrintWriter err;
     private final List<AutoCloseable> running = new ArrayList<>();
     private boolean closed;
 
     /// @param ownerCommand that starts an owner on a port, 0 for the first one
+    /// @param environment what the command has beside that of this process
     /// @param err told what happens
     RunWithOwner(
             IntFunction<List<String>> ownerCommand,
             Path ownerLog,
             Duration readyLimit,
+            Map<String, String> environment,
             PrintWriter err) {
         this.ownerCommand = ownerCommand;
         this.ownerLog = ownerLog;
         this.readyLimit = readyLimit;
+        this.environment = Map.copyOf(environment);
         this.err = err;
     }
 
@@ -133,6 +138,7 @@ final class RunWithOwner implements AutoCloseable {
         synchronized (running) {
             requireOpen();
             var builder = new ProcessBuilder(command).inheritIO();
+            builder.environment().putAll(environment);
             builder.environment().put("MOONCAKE_PREFERRED_SEGMENT", address);
             builder.environment().put("MOONCAKE_MASTER", address);
             try {

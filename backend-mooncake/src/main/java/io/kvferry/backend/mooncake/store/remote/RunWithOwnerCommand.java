@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.remote;
 
+import io.kvferry.backend.mooncake.rdma.RdmaEnvironment;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -10,10 +11,12 @@ import io.kvferry.spi.config.OptionValues;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /// `kvferry run-with-owner -- COMMAND...`: an engine with the owner of its store beside it, as
-/// vLLM's `run_vllm_with_mooncake_owner.sh` does it. Unlike that it notices an owner that dies.
+/// vLLM's `run_vllm_with_mooncake_owner.sh` does it. Unlike that it notices an owner that dies. With
+/// `MOONCAKE_PROTOCOL` rdma or efa the command is told which devices to use.
 public final class RunWithOwnerCommand implements CommandProvider {
     private static final String READY = "owner_ready_timeout";
     private static final String LOG = "owner_log";
@@ -100,11 +103,14 @@ public final class RunWithOwnerCommand implements CommandProvider {
     public int run(Context context) throws InterruptedException {
         var options = context.options();
         int first = Math.toIntExact(options.integer("port"));
+        Map<String, String> rdma = RdmaEnvironment.forThisMachine(System.getenv());
+        rdma.forEach((name, value) -> context.err().println(name + "=" + value));
         var both =
                 new RunWithOwner(
                         port -> owner(options, context.pluginFolder(), port == 0 ? first : port),
                         options.path(LOG),
                         options.duration(READY),
+                        rdma,
                         context.err());
         var hook = new Thread(both::close, "kvferry-run-with-owner-stop");
         Runtime.getRuntime().addShutdownHook(hook);

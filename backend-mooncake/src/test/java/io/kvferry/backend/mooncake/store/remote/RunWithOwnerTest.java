@@ -15,6 +15,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
 
@@ -33,6 +34,7 @@ class RunWithOwnerTest {
                 },
                 folder.resolve("owner.log"),
                 Duration.ofSeconds(120),
+                Map.of("MOONCAKE_DEVICE", "mlx5_1"),
                 new PrintWriter(said, true));
     }
 
@@ -51,7 +53,8 @@ class RunWithOwnerTest {
             int code =
                     runner.run(
                             sh(
-                                    "echo \"$MOONCAKE_PREFERRED_SEGMENT $MOONCAKE_MASTER\" > "
+                                    "[ \"$MOONCAKE_DEVICE\" = mlx5_1 ] || exit 1; "
+                                            + "echo \"$MOONCAKE_PREFERRED_SEGMENT $MOONCAKE_MASTER\" > "
                                             + out
                                             + "; for word in \"$@\"; do echo \"$word\" >> "
                                             + out

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.rdma;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.command.CommandProvider;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/// `kvferry rdma-config`: which RDMA devices and which GID index Mooncake should use on this host,
+/// as vLLM's `recommend_mooncake_rnic_config.sh` prints them.
+public final class RdmaConfigCommand implements CommandProvider {
+    @Override
+    public String name() {
+        return "rdma-config";
+    }
+
+    @Override
+    public String description() {
+        return "Prints the RDMA devices and the GID index for Mooncake's libraries on this host; ends"
+                + " with 1 where the choice is not clear.";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.of(
+                Option.of("sysfs", Option.Type.PATH, "where sysfs is mounted").withDefault("/sys"),
+                Option.of(
+                        "gpus",
+                        Option.Type.PATH,
+                        "file with a line 'index, bus id' per GPU, instead of asking nvidia-smi"),
+                Option.of(
+                                "machine_readable",
+                                Option.Type.BOOLEAN,
+                                "print the lines NAME=VALUE and nothing else")
+                        .withDefault("false"));
+    }
+
+    @Override
+    public int run(Context context) {
+        OptionValues options = context.options();
+        var host = RdmaHost.at(options.path("sysfs"));
+        var index = host.gidIndex();
+        if (index.isEmpty()) {
+            context.err()
+                    .println(
+                            "No active port of an RDMA device has a GID; devices: "
+                                    + host.names()
+                                    + ".");
+            return 1;
+        }
+        List<RnicPlan.Gpu> gpus =
+                options.has("gpus")
+                        ? Gpus.parse(read(options.path("gpus")), host)
+                        : Gpus.ofThisMachine(host);
+        var plan = RnicPlan.of(gpus, host.devices());
+        if (!options.bool("machine_readable")) {
+            plan.lines().forEach(line -> context.out().println("# " + line));
+        }
+        String active = host.activeDevices(index.getAsInt());
+        var out = context.out();
+        out.println(RdmaEnvironment.GID_INDEX + "=" + index.getAsInt());
+        out.println(RdmaEnvironment.DEVICE + "=" + (gpus.isEmpty() ? active : plan.list()));
+        out.println(RdmaEnvironment.OWNER_DEVICE + "=" + active);
+        if (!plan.clear()) {
+            context.err()
+                    .println("Not clear which device belongs to which GPU; see the lines above.");
+            return 1;
+        }
+        return 0;
+    }
+
+    private static String read(Path file) {
+        try {
+            return Files.readString(file);
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "cannot read " + file + ": " + e, e);
+        }
+    }
+}
