@@ -133,7 +133,7 @@ class RdmaHostTest {
                         "0|00000000:17:00.0|0|nearer|same-numa-pci-distance",
                         "1|00000000:19:00.0|0|named|exact-netdev",
                         "2|00000000:1b:00.0|0|near|same-numa-pci-distance",
-                        "3|00000000:1c:00.0|-1|far|global-pci-distance");
+                        "3|00000000:1c:00.0|0|far|global-pci-distance");
         assertThat(RnicPlan.of(gpus(csv), host().devices()).clear()).isTrue();
     }
 
