@@ -43,7 +43,6 @@ record PciAddress(int domain, int bus, int device, int function) {
     /// With 8 digits of domain, in lower case.
     @Override
     public String toString() {
-        return String.format(
-                Locale.ROOT, "%08x:%02x:%02x.%x", domain, bus, device, function);
+        return String.format(Locale.ROOT, "%08x:%02x:%02x.%x", domain, bus, device, function);
     }
 }

@@ -86,8 +86,7 @@ public final class RdmaConfigCommand implements CommandProvider {
         try {
             return Files.readString(file);
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "cannot read " + file + ": " + e, e);
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, "cannot read " + file + ": " + e, e);
         }
     }
 }

@@ -11,8 +11,7 @@ import java.util.Optional;
 /// @param numa node, -1 where it is not known
 /// @param netdevs its network interfaces, sorted
 /// @param ports in order of their numbers
-record RdmaDevice(
-        String name, PciAddress pci, int numa, List<String> netdevs, List<Port> ports) {
+record RdmaDevice(String name, PciAddress pci, int numa, List<String> netdevs, List<Port> ports) {
     RdmaDevice {
         netdevs = List.copyOf(netdevs);
         ports = List.copyOf(ports);

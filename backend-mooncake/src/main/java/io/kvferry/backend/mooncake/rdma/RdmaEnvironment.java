@@ -125,8 +125,7 @@ public final class RdmaEnvironment {
                     "protocol rdma of a Mooncake cluster or of Mooncake's engine; tcp works without");
         }
         return Finding.ok(
-                what,
-                host.activeDevices(index.getAsInt()) + ", GID index " + index.getAsInt());
+                what, host.activeDevices(index.getAsInt()) + ", GID index " + index.getAsInt());
     }
 
     private static KvFerryException bad(String text) {

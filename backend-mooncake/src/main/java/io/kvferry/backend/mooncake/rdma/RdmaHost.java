@@ -207,8 +207,8 @@ public final class RdmaHost {
                     devices.stream()
                             .filter(one -> one.name().equals(name))
                             .findFirst()
-                            .orElseThrow(() ->
-                                    bad("no RDMA device " + name + "; there are " + names()));
+                            .orElseThrow(
+                                    () -> bad("no RDMA device " + name + "; there are " + names()));
             if (!device.isActiveFor(gidIndex)) {
                 throw bad(
                         "RDMA device "

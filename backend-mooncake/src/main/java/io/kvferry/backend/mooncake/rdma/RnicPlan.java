@@ -103,11 +103,9 @@ record RnicPlan(List<Line> lines, boolean clear) {
                 devices.stream()
                         .filter(device -> !taken.contains(device.name()))
                         .sorted(
-                                Comparator.comparingLong(
-                                                (RdmaDevice device) ->
-                                                        PciAddress.distance(
-                                                                gpu.pci(),
-                                                                Optional.of(device.pci())))
+                                Comparator.comparingLong((RdmaDevice device) ->
+                                                PciAddress.distance(
+                                                        gpu.pci(), Optional.of(device.pci())))
                                         .thenComparing(RdmaDevice::name))
                         .toList();
         Optional<RdmaDevice> near =

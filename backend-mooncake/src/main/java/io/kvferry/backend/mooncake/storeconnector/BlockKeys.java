@@ -33,8 +33,7 @@ final class BlockKeys {
                         + lastElement(engine.modelName())
                         + (vllm
                                 ? ""
-                                : "@kvferry:"
-                                        + namespace.hex().substring(0, FINGERPRINT_DIGITS));
+                                : "@kvferry:" + namespace.hex().substring(0, FINGERPRINT_DIGITS));
         this.start = start;
         this.groups = engine.cache().groups().size();
         this.groupPrefix = (vllm ? "vllm" : "kvferry") + "-mooncake-store:" + start + "@";

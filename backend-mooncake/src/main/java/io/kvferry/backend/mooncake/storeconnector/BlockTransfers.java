@@ -165,8 +165,9 @@ final class BlockTransfers {
                 return;
             }
         }
+        int most = limit.mostKeys(to - from);
         for (int first = from; first < to && !job.isStopped(); ) {
-            int end = limit.batchEnd(first, to, part -> stagingBytes(job, part));
+            int end = limit.batchEnd(first, to, most, part -> stagingBytes(job, part));
             loadStaged(job, first, end, limit, batch);
             first = end;
         }

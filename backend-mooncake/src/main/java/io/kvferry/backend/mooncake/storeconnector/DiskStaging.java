@@ -21,12 +21,18 @@ final class DiskStaging {
     /// Part of it that is planned with.
     static final double DEFAULT_RATIO = 0.9;
 
+    /// For benchmarks alone: splits also by count, as vLLM did at first, which makes two batches of
+    /// nearly all loads.
+    static final String COUNT_SPLIT = "kvferry.benchmark.count_split";
+
     private static final long PAGE = 4096;
     private static final long PADDING = 2 * PAGE;
     private static final Map<String, Shared> OWNERS = new ConcurrentHashMap<>();
 
     private final long raw;
     private final long usable;
+    private final double ratio;
+    private final boolean splitsByCount;
     private final Shared owner;
 
     /// @param total pages that it had at first
@@ -36,20 +42,31 @@ final class DiskStaging {
         }
     }
 
-    private DiskStaging(long raw, double ratio, Shared owner) {
+    private DiskStaging(long raw, double ratio, Shared owner, boolean splitsByCount) {
         this.raw = raw;
         this.usable = Math.max(1, (long) (raw * ratio));
+        this.ratio = ratio;
+        this.splitsByCount = splitsByCount;
         this.owner = owner;
     }
 
     /// @param address of the owner; who names it first says how much it has
     static DiskStaging of(String address, long raw, double ratio) {
-        return new DiskStaging(raw, ratio, OWNERS.computeIfAbsent(address, _ -> new Shared(raw)));
+        return new DiskStaging(
+                raw,
+                ratio,
+                OWNERS.computeIfAbsent(address, _ -> new Shared(raw)),
+                Boolean.getBoolean(COUNT_SPLIT));
     }
 
     /// Of an owner that nobody else uses.
     static DiskStaging alone(long raw, double ratio) {
-        return new DiskStaging(raw, ratio, new Shared(raw));
+        return alone(raw, ratio, Boolean.getBoolean(COUNT_SPLIT));
+    }
+
+    /// @param splitsByCount as of [#COUNT_SPLIT]
+    static DiskStaging alone(long raw, double ratio, boolean splitsByCount) {
+        return new DiskStaging(raw, ratio, new Shared(raw), splitsByCount);
     }
 
     private static int permits(long bytes) {
@@ -71,13 +88,21 @@ final class DiskStaging {
         return usable;
     }
 
+    /// Most keys of one batch of a load of so many.
+    int mostKeys(int keys) {
+        return splitsByCount ? Math.max(1, (int) (keys * ratio)) : Integer.MAX_VALUE;
+    }
+
     /// The end of the batch that begins at `from`.
     ///
+    /// @param most as of [#mostKeys]
     /// @param staging bytes of each key, none more than [#raw]
-    int batchEnd(int from, int to, IntToLongFunction staging) {
+    int batchEnd(int from, int to, int most, IntToLongFunction staging) {
         long bytes = 0;
         int end = from;
-        while (end < to && (end == from || bytes + staging.applyAsLong(end) <= usable)) {
+        while (end < to
+                && end - from < most
+                && (end == from || bytes + staging.applyAsLong(end) <= usable)) {
             bytes += staging.applyAsLong(end);
             end++;
         }

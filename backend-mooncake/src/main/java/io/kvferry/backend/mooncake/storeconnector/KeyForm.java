@@ -62,8 +62,7 @@ enum KeyForm {
 
     private static KvFerryException incompatible(String needs) {
         return new KvFerryException(
-                ErrorCode.INCOMPATIBLE,
-                OPTION + " vllm of MooncakeStoreConnector needs " + needs);
+                ErrorCode.INCOMPATIBLE, OPTION + " vllm of MooncakeStoreConnector needs " + needs);
     }
 
     static int tpSize(EngineInfo engine) {

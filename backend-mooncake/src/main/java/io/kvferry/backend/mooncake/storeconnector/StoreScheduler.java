@@ -76,8 +76,8 @@ final class StoreScheduler implements SchedulerConnector {
     /// Resets under way.
     private int resets;
 
-    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when groups differ in block size,
-    ///   or the key form does not fit, [ErrorCode#NO_MEMORY] when there is none for the store
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when groups differ in block size, or the
+    ///   key form does not fit, [ErrorCode#NO_MEMORY] when there is none for the store
     StoreScheduler(SchedulerContext context) {
         this.context = context;
         this.blockTokens = context.engine().cache().blockTokens();

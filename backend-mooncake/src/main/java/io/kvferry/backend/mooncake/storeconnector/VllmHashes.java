@@ -18,8 +18,8 @@ import java.util.List;
 /// before, the block's token ids and `None`, written as Python's pickle (protocol 5) or as
 /// canonical CBOR does; the first block follows the hash of a seed.
 ///
-/// Blocks whose hash covers more than tokens have no name here: those of a request with a salt,
-/// and those from the first multimodal item on.
+/// Blocks whose hash covers more than tokens have no name here: those of a request with a salt, and
+/// those from the first multimodal item on.
 ///
 /// Threading: the scheduler thread.
 final class VllmHashes implements BlockHashes {

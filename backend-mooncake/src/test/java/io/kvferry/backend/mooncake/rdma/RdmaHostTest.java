@@ -139,7 +139,8 @@ class RdmaHostTest {
 
     @Test
     void ambiguousNamesAndTooFewDevicesAreNotClear() {
-        tree.device("b", "0000:18:00.0", 0, "gpu0rdma1").device("a", "0000:19:00.0", 0, "gpu0rdma0");
+        tree.device("b", "0000:18:00.0", 0, "gpu0rdma1")
+                .device("a", "0000:19:00.0", 0, "gpu0rdma0");
         assertThat(plan("0, 00000000:17:00.0"))
                 .containsExactly("0|00000000:17:00.0|-1|a|ambiguous-exact-netdev");
         assertThat(plan("1, 00000000:17:00.0\n2, ?\n3, 00000000:17:00.0"))

@@ -33,10 +33,14 @@ class DiskStagingTest {
     }
 
     private static List<Integer> batches(long raw, int keys) {
-        var staging = DiskStaging.alone(raw, 0.9);
+        return batches(DiskStaging.alone(raw, 0.9, false), keys);
+    }
+
+    private static List<Integer> batches(DiskStaging staging, int keys) {
         var sizes = new ArrayList<Integer>();
+        int most = staging.mostKeys(keys);
         for (int from = 0; from < keys; ) {
-            int end = staging.batchEnd(from, keys, _ -> 12_288);
+            int end = staging.batchEnd(from, keys, most, _ -> 12_288);
             sizes.add(end - from);
             from = end;
         }
@@ -53,6 +57,16 @@ class DiskStagingTest {
         assertThat(batches(122_880, 4)).containsExactly(4);
         assertThat(batches(12_288, 4)).containsExactly(1, 1, 1, 1); // more than what is usable
         assertThat(batches(1L << 30, 1000)).containsExactly(1000);
+    }
+
+    /// What benchmarks compare with: vLLM's first form, which split also what fits.
+    @Test
+    void theOldSplitByCountMakesTwoBatchesOfLoadsThatFit() {
+        long enough = 1L << 30;
+        assertThat(batches(DiskStaging.alone(enough, 0.9, true), 3)).containsExactly(2, 1);
+        assertThat(batches(DiskStaging.alone(enough, 0.9, true), 1)).containsExactly(1);
+        assertThat(batches(DiskStaging.alone(enough, 0.9, true), 1000)).containsExactly(900, 100);
+        assertThat(batches(DiskStaging.alone(27_307, 0.9, true), 4)).containsExactly(2, 2);
     }
 
     @Test

@@ -39,8 +39,7 @@ class KeyFormTest {
                         .toList();
         return new EngineInfo(
                 MODEL,
-                new CacheNamespace(
-                        "m", "r", DType.FLOAT16, KvLayout.LBNHC, 1, 16, tp, pp, salt),
+                new CacheNamespace("m", "r", DType.FLOAT16, KvLayout.LBNHC, 1, 16, tp, pp, salt),
                 new KvCacheSpec(all, 64),
                 tp * pp,
                 0,
@@ -58,7 +57,8 @@ class KeyFormTest {
         return KeyForm.of(options, engine).hashes(options, engine, null).get();
     }
 
-    /// Seen of vLLM 0.33.0: model path ".../test-model/", one rank, blocks of 16, tokens 100 to 169.
+    /// Seen of vLLM 0.33.0: model path ".../test-model/", one rank, blocks of 16, tokens 100 to
+    /// 169.
     @Test
     void keysAreThoseThatVllmWasSeenToUse() {
         var engine = engine(1, 1, 2, "", 1);

@@ -47,8 +47,7 @@ class LookupTimeoutTest {
                                     new KvCacheGroup(
                                             0,
                                             KvCacheGroup.Kind.FULL_ATTENTION,
-                                            new KvFormat.Heads(
-                                                    DType.FLOAT16, KvLayout.LBNHC, 1, 8),
+                                            new KvFormat.Heads(DType.FLOAT16, KvLayout.LBNHC, 1, 8),
                                             List.of("l"),
                                             TokensRequest.BLOCK,
                                             512)),
@@ -112,8 +111,7 @@ class LookupTimeoutTest {
     private void put(SchedulerContext context, RequestView request) {
         var keys = new BlockKeys(ENGINE, context.options());
         try (var arena = Arena.ofShared();
-                var store =
-                        ClusterStore.open(mooncake.config(), BlockKeys.identity(ENGINE, ""))) {
+                var store = ClusterStore.open(mooncake.config(), BlockKeys.identity(ENGINE, ""))) {
             var batch = new StoreBatch();
             for (int block = 0; block < request.blockHashCount(); block++) {
                 batch.add(keys.of(request.blockHash(block), 0, 0)).buffer(arena.allocate(512));

@@ -22,8 +22,7 @@ class VllmHashesTest {
 
     private static List<String> chain(Algorithm algorithm, TokensRequest request) {
         var hashes =
-                new VllmHashes(
-                        algorithm, VllmHashes.root(algorithm, null), TokensRequest.BLOCK);
+                new VllmHashes(algorithm, VllmHashes.root(algorithm, null), TokensRequest.BLOCK);
         return IntStream.range(0, hashes.count(request))
                 .mapToObj(block -> hashes.of(request, block).hex())
                 .toList();

@@ -81,8 +81,7 @@ class VllmKeysEnginesTest {
 
     private static Outcome.Finished run(Engine engine) {
         var request =
-                GenerationRequest.of(
-                                IntStream.range(100, 170).toArray(), SamplingParams.greedy(4))
+                GenerationRequest.of(IntStream.range(100, 170).toArray(), SamplingParams.greedy(4))
                         .withFailurePolicy(LoadFailurePolicy.RECOMPUTE);
         var outcome = engine.submit(request).await(Deadline.in(SOON));
         var limit = Deadline.in(SOON);
@@ -110,8 +109,7 @@ class VllmKeysEnginesTest {
             try (var store = ClusterStore.openPlain(mooncake.config(), "test-model@")) {
                 for (int rank = 0; rank < tp; rank++) {
                     for (String hash : HASHES) {
-                        String key =
-                                "test-model@tp_rank:" + rank + "@pcp0@dcp0@pp_rank:0@group:0@";
+                        String key = "test-model@tp_rank:" + rank + "@pcp0@dcp0@pp_rank:0@group:0@";
                         assertThat(store.size(key + hash)).as(key + hash).isPositive();
                     }
                 }

@@ -15,8 +15,8 @@ import java.util.Map;
 import java.util.Optional;
 
 /// `kvferry run-with-owner -- COMMAND...`: an engine with the owner of its store beside it, as
-/// vLLM's `run_vllm_with_mooncake_owner.sh` does it. Unlike that it notices an owner that dies. With
-/// `MOONCAKE_PROTOCOL` rdma or efa the command is told which devices to use.
+/// vLLM's `run_vllm_with_mooncake_owner.sh` does it. Unlike that it notices an owner that dies.
+/// With `MOONCAKE_PROTOCOL` rdma or efa the command is told which devices to use.
 public final class RunWithOwnerCommand implements CommandProvider {
     private static final String READY = "owner_ready_timeout";
     private static final String LOG = "owner_log";
