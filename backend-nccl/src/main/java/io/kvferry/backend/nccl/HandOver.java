@@ -41,17 +41,22 @@ sealed interface HandOver {
     /// `prefill_addrs` or `prefill_addr`, and `prefill_epoch` and `kvferry_namespace` as the
     /// prefiller answered them. Without the two flags the id of the request says it, in the form of
     /// vLLM's proxy.
+    ///
+    /// With protocol 0 the id alone says it, and the transfer is what vLLM's engines call the
+    /// request.
     final class Reader {
         private static final String NAMESPACE = "kvferry_namespace";
         private static final String EPOCH = "prefill_epoch";
 
         private final SchedulerContext context;
+        private final P2pSettings settings;
         private final KvRole role;
         private final String namespace;
         private List<String> addresses = List.of();
 
-        Reader(SchedulerContext context) {
+        Reader(SchedulerContext context, P2pSettings settings) {
             this.context = context;
+            this.settings = settings;
             this.role = context.config().role();
             this.namespace = HexFormat.of().formatHex(context.engine().namespace().contentDigest());
         }
@@ -68,6 +73,12 @@ sealed interface HandOver {
                 boolean receives = params.flag("do_remote_prefill");
                 if (sends && receives) {
                     return new None("do_remote_decode and do_remote_prefill exclude each other");
+                }
+                if (settings.vllm()) {
+                    var byId = byId(request);
+                    return (sends || receives) && byId.equals(new None(""))
+                            ? new None("protocol 0 goes by request ids of the form of vLLM's proxy")
+                            : byId;
                 }
                 if (!sends && !receives) {
                     return byId(request);
@@ -98,9 +109,14 @@ sealed interface HandOver {
             if (sends == receives) {
                 return new None("the request id names neither side as this engine");
             }
+            var transfer = ids.transferId();
+            if (settings.vllm()) {
+                boolean external = RequestAddresses.parse(request.externalId()).isPresent();
+                transfer = settings.vllmRequestId(external ? request.externalId() : request.id());
+            }
             return sends
-                    ? new Send(ids.transferId(), single(ids.decode()))
-                    : new Receive(ids.transferId(), single(ids.prefill()));
+                    ? new Send(transfer, single(ids.decode()))
+                    : new Receive(transfer, single(ids.prefill()));
         }
 
         private static Peer single(PeerAddress rankZero) {

@@ -59,12 +59,20 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
                         Feature.WINDOW_GROUPS,
                         Feature.HANDSHAKE,
                         Feature.SIGNALS);
+        boolean vllm = P2pSettings.isVllm(config);
+        if (vllm) { // one tensor for each layer, of all blocks of a prompt
+            features.remove(Feature.SEVERAL_GROUPS);
+            features.remove(Feature.WINDOW_GROUPS);
+        }
         if (config.role().consumes()) {
             features.add(Feature.ASYNC_LOAD);
         }
         if (config.role().produces()) {
-            features.add(Feature.HOLD);
-            if (P2pSettings.sendType(config) != SendType.GET) {
+            boolean gets = P2pSettings.sendType(config) == SendType.GET;
+            if (gets || !vllm) {
+                features.add(Feature.HOLD);
+            }
+            if (!gets) {
                 features.add(Feature.LAYERWISE_SAVE);
             }
         }
@@ -83,6 +91,10 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
         var bindHost = settings.bindHost().orElse(host);
         int rank = context.rank().rank();
         requireFree(bindHost, settings.port(context.config(), rank, context.engine().worldSize()));
+        if (settings.vllm()) {
+            VllmWorker.check(context, settings);
+            return new VllmWorker(context, PlaneChoice.openLanes(settings, rank));
+        }
         return new P2pWorker(context, PlaneChoice.open(settings, rank, host, bindHost));
     }
 

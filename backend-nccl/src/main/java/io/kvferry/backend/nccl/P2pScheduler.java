@@ -20,6 +20,7 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
@@ -69,7 +70,7 @@ final class P2pScheduler implements SchedulerConnector {
     P2pScheduler(SchedulerContext context) {
         this.context = context;
         this.settings = P2pSettings.from(context.options());
-        this.handOvers = new HandOver.Reader(context);
+        this.handOvers = new HandOver.Reader(context, settings);
     }
 
     @Override
@@ -86,16 +87,17 @@ final class P2pScheduler implements SchedulerConnector {
     public void onRequest(RequestView request) {
         var tracked = new Tracked(handOvers.read(request));
         if (tracked.handOver instanceof HandOver.None(var trouble) && !trouble.isEmpty()) {
-            context.host()
-                    .events()
-                    .emit(
-                            new TraceEvent.Incident(
-                                    request.id(),
-                                    "this request is neither sent nor fetched",
-                                    context.instance(),
-                                    Map.of("detail", trouble)));
+            tell(request, "this request is neither sent nor fetched", trouble);
         }
         requests.put(request.id(), tracked);
+    }
+
+    private void tell(RequestView request, String what, String detail) {
+        context.host()
+                .events()
+                .emit(
+                        new TraceEvent.Incident(
+                                request.id(), what, context.instance(), Map.of("detail", detail)));
     }
 
     @Override
@@ -237,7 +239,7 @@ final class P2pScheduler implements SchedulerConnector {
     @Override
     public void onReport(MergedReport report) {
         for (var rank : report.ranks()) {
-            for (var transfer : P2pWorker.readPushed(rank.payload())) {
+            for (var transfer : StepPushes.readReport(rank.payload())) {
                 var tracked = pushedTransfers.get(transfer);
                 if (tracked != null) {
                     tracked.ranksPushed++;
@@ -281,7 +283,16 @@ final class P2pScheduler implements SchedulerConnector {
                             "the prefill ended without KV to hand over (" + reason + ")"));
             return FinishDecision.RELEASE;
         }
-        var params = handOvers.answer(send, self);
+        if (settings.vllm() && settings.sendType() != SendType.GET) {
+            if (tracked.ranksPushed < context.engine().worldSize()) {
+                tell(
+                        request,
+                        "the KV was not put on every rank",
+                        "a decoder of vLLM cannot ask for it; the log of this engine says why");
+            }
+            return FinishDecision.RELEASE;
+        }
+        var params = settings.vllm() ? TransferParams.EMPTY : handOvers.answer(send, self);
         if (tracked.ranksPushed == context.engine().worldSize()) {
             return new FinishDecision.Release(params);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.vllm.TensorForm;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -28,6 +29,9 @@ import java.util.Optional;
 /// @param holdLimit how long a prefiller keeps what nobody has fetched
 /// @param stagedLimit how long a decoder keeps what nobody has asked for
 /// @param proxy where rank 0 registers its engine, if it does
+/// @param vllm whether it speaks protocol 0, that of vLLM's engines
+/// @param tensorShape of the tensors of protocol 0
+/// @param requestIdForm what vLLM's servers make of a request id, with `{id}` in its place
 record P2pSettings(
         SendType sendType,
         PlaneChoice.Kind dataPlane,
@@ -42,11 +46,17 @@ record P2pSettings(
         Duration holdLimit,
         Duration stagedLimit,
         Optional<Proxy> proxy,
-        Optional<FleetSecret> secret) {
+        Optional<FleetSecret> secret,
+        boolean vllm,
+        TensorForm.Shape tensorShape,
+        String requestIdForm) {
     private static final String SEND_TYPE = "send_type";
     private static final String POOL = "mem_pool_size_gb";
     private static final String MAX_LOADS = "max_loads";
     private static final String PROTOCOL = "protocol";
+    private static final String TENSOR_SHAPE = "vllm_tensor_shape";
+    private static final String REQUEST_ID_FORM = "vllm_request_id";
+    private static final String ID = "{id}";
 
     private static final String DATA_PLANE = "data_plane";
     private static final String CHANNELS = "nccl_num_channels";
@@ -90,10 +100,22 @@ record P2pSettings(
                     Option.of(
                                     PROTOCOL,
                                     Option.Type.INTEGER,
-                                    "of the messages that it begins: 1 is kvferry's; 0, vLLM's, is refused, as its tensors"
-                                            + " travel over NCCL only")
+                                    "1 is kvferry's; 0 is vLLM's, for peers that are P2pNcclEngines of vLLM: over NCCL"
+                                            + " only, with neither secrets nor other peers")
                             .withDefault("1")
                             .inRange(0, 1),
+                    Option.choice(
+                            TENSOR_SHAPE,
+                            "with protocol 0: the tensors of vLLM's attention backend, [2, blocks, tokens, heads, dim]"
+                                    + " or [blocks, 2, tokens, heads, dim]",
+                            "flash_attn",
+                            "flashinfer"),
+                    Option.of(
+                                    REQUEST_ID_FORM,
+                                    Option.Type.STRING,
+                                    "with protocol 0: what vLLM's server makes of a request id that comes without a"
+                                            + " prefix; chatcmpl-{id} for chat completions")
+                            .withDefault("cmpl-" + ID + "-0"),
                     Option.of(
                                     MAX_LOADS,
                                     Option.Type.INTEGER,
@@ -170,13 +192,10 @@ record P2pSettings(
                             "file with the fleet's secret, which closes every port to those who do not know it;"
                                     + " KVFERRY_SECRET_FILE else"));
 
-    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for protocol 0
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG]
     static P2pSettings from(OptionValues options) {
-        if (options.integer(PROTOCOL) == 0) {
-            throw new KvFerryException(
-                    ErrorCode.UNSUPPORTED,
-                    "protocol 0 is vLLM's, which moves a tensor at a time from GPU to GPU over NCCL;"
-                            + " it is answered here (no memory, no such tensor) and not begun");
+        if (!options.string(REQUEST_ID_FORM).contains(ID)) {
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, REQUEST_ID_FORM + " has no " + ID);
         }
         Optional<Path> file =
                 options.has("secret_file")
@@ -198,7 +217,10 @@ record P2pSettings(
                 options.duration("hold_timeout"),
                 options.duration("staged_timeout"),
                 proxy(options),
-                file.map(FleetSecret::read).or(FleetSecret::configured));
+                file.map(FleetSecret::read).or(FleetSecret::configured),
+                options.integer(PROTOCOL) == 0,
+                TensorForm.Shape.valueOf(options.string(TENSOR_SHAPE).toUpperCase(Locale.ROOT)),
+                options.string(REQUEST_ID_FORM));
     }
 
     private static int channels(OptionValues options) {
@@ -242,6 +264,16 @@ record P2pSettings(
                         new KvFerryException(
                                 ErrorCode.BAD_CONFIG, name + " is a port, not " + value))
                 .port();
+    }
+
+    /// What a vLLM server makes of a request id that a router gave.
+    String vllmRequestId(String id) {
+        return id.startsWith("___prefill_addr_") ? requestIdForm.replace(ID, id) : id;
+    }
+
+    /// Whether the configuration says protocol 0, before anything is opened.
+    static boolean isVllm(ConnectorConfig config) {
+        return SCHEMA.read(config.connector(), config.extra()).integer(PROTOCOL) == 0;
     }
 
     /// What the configuration says, before anything is opened.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
-import io.kvferry.backend.nccl.P2pSettings.SendType;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.VllmMessage;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -29,7 +27,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -53,7 +50,6 @@ final class P2pWorker implements WorkerConnector {
     private static final int MOST_REQUEST_BYTES = 64 << 10;
 
     private static final Duration LOOK = Duration.ofSeconds(5);
-    private static final Duration FENCE_LIMIT = Duration.ofSeconds(2);
 
     private final WorkerContext context;
     private final P2pSettings settings;
@@ -68,9 +64,7 @@ final class P2pWorker implements WorkerConnector {
     private Optional<ReceiveService> receives = Optional.empty();
     private Optional<Registration> registration = Optional.empty();
     private String address = "";
-    private List<PushTask> pushes = List.of();
-    private Deadline pushDeadline = Deadline.in(Duration.ZERO);
-    private List<String> pushed = List.of();
+    private Optional<StepPushes> pushes = Optional.empty();
     private boolean closing;
     private boolean closed;
 
@@ -101,7 +95,9 @@ final class P2pWorker implements WorkerConnector {
         int rank = context.rank().rank();
         var own = new RankParts(loop, channel, plane, cache, shape, rank, epoch, settings, outbox);
         if (context.config().role().produces()) {
-            sends = Optional.of(new SendService(own));
+            var service = new SendService(own);
+            sends = Optional.of(service);
+            pushes = Optional.of(new StepPushes(settings, service));
         }
         if (context.config().role().consumes()) {
             var staging =
@@ -295,9 +291,8 @@ final class P2pWorker implements WorkerConnector {
                 receives.ifPresent(service -> service.revoke(id));
             }
         }
-        pushed = List.of();
+        pushes.ifPresent(all -> all.begin(plan.pushes()));
         sends.ifPresent(service -> {
-            pushes = plan.pushes().stream().map(service::push).toList();
             plan.holds().forEach(service::hold);
             plan.withdrawals().forEach(service::withdraw);
         });
@@ -305,73 +300,21 @@ final class P2pWorker implements WorkerConnector {
             plan.loads().forEach(service::load);
             plan.releases().forEach(service::release);
         });
-        pushDeadline = Deadline.in(Duration.ofDays(1));
     }
 
     @Override
     public void saveLayer(int layerIndex) {
-        if (pushes.isEmpty()) {
-            return;
-        }
-        int parts = blocks.orElseThrow().partsThrough(layerIndex);
-        for (var push : pushes) {
-            push.available(parts);
-        }
-        if (settings.sendType() == SendType.PUT) {
-            startWaiting();
-            for (var push : pushes) {
-                if (push.hasTaker()) {
-                    push.awaitSent(parts, pushDeadline);
-                }
-            }
-        }
-    }
-
-    /// All waits of a step have one limit together.
-    private void startWaiting() {
-        pushDeadline = pushDeadline.earlier(Deadline.in(settings.pushLimit()));
+        pushes.ifPresent(all -> all.saved(blocks.orElseThrow().partsThrough(layerIndex)));
     }
 
     @Override
     public void endStep(WorkerStep step, Set<String> notComputed) {
-        if (pushes.isEmpty()) {
-            return;
-        }
-        for (var push : pushes) {
-            if (notComputed.contains(push.plan().request()) || !push.hasTaker()) {
-                sends.ifPresent(service -> service.giveUp(push));
-            } else {
-                push.commit();
-            }
-        }
-        startWaiting();
-        var limit = pushDeadline.earlier(Deadline.in(step.limit().remaining().dividedBy(2)));
-        var arrived = new ArrayList<String>();
-        for (var push : pushes) {
-            var outcome = push.await(limit);
-            if (outcome == null) {
-                push.giveUp();
-                sends.ifPresent(service -> service.tooSlow(push));
-                if (push.await(Deadline.in(FENCE_LIMIT)) == null) {
-                    LOG.warn("push of {} still reads blocks", push.plan().transfer());
-                }
-            } else if (outcome instanceof DataPlane.Outcome.Done) {
-                arrived.add(push.plan().transfer());
-            }
-        }
-        pushes = List.of();
-        pushed = List.copyOf(arrived);
+        pushes.ifPresent(all -> all.end(step.limit(), notComputed));
     }
 
     @Override
     public StepReport report(WorkerStep step) {
-        var payload = Payload.EMPTY;
-        if (!pushed.isEmpty()) {
-            var out = new WireWriter().i32(pushed.size());
-            pushed.forEach(out::string);
-            payload = out.toPayload(WIRE_VERSION);
-            pushed = List.of();
-        }
+        var payload = pushes.map(StepPushes::takeReport).orElse(Payload.EMPTY);
         countReceived();
         return new StepReport(
                 context.rank().rank(),
@@ -393,20 +336,6 @@ final class P2pWorker implements WorkerConnector {
         if (!counts.isEmpty()) {
             outbox.record(new Stats(counts, Map.of(), Map.of()));
         }
-    }
-
-    /// The transfers that a rank's report says were pushed.
-    static List<String> readPushed(Payload payload) {
-        if (payload.isEmpty()) {
-            return List.of();
-        }
-        var in = payload.reader();
-        var transfers = new ArrayList<String>();
-        for (int n = in.count(4); n > 0; n--) {
-            transfers.add(in.string());
-        }
-        in.end();
-        return transfers;
     }
 
     @Override

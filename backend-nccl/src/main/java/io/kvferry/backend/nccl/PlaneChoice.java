@@ -5,6 +5,7 @@ import io.kvferry.backend.nccl.gpu.GpuDriver;
 import io.kvferry.backend.nccl.gpu.JcudaDriver;
 import io.kvferry.backend.nccl.gpu.NcclLibrary;
 import io.kvferry.backend.nccl.gpu.NcclPlane;
+import io.kvferry.backend.nccl.gpu.TensorLanes;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.plane.JoinedPlane;
@@ -75,6 +76,32 @@ final class PlaneChoice {
         }
     }
 
+    /// What protocol 0 moves tensors with.
+    ///
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is not to be had, with the reason
+    static TensorLanes openLanes(P2pSettings settings, int rank) {
+        if (settings.dataPlane() == Kind.HOST || settings.dataPlane() == Kind.TCP) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "protocol 0 moves tensors over NCCL; data_plane has to be auto or nccl");
+        }
+        try {
+            return openDriver(
+                    rank,
+                    (library, driver) ->
+                            new TensorLanes(
+                                    "p2p-vllm-" + rank,
+                                    library,
+                                    driver,
+                                    TensorLanes.Limits.standard(settings.ncclChannels())));
+        } catch (KvFerryException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "protocol is 0, whose tensors travel over NCCL, but " + e.getMessage(),
+                    e);
+        }
+    }
+
     private static DataPlane openHost(
             P2pSettings settings, int rank, String host, String bindHost) {
         boolean tcp = settings.dataPlane() == Kind.TCP;
@@ -87,6 +114,19 @@ final class PlaneChoice {
 
     private static DataPlane openNccl(
             P2pSettings settings, int rank, String host, String bindHost) {
+        var limits = NcclPlane.Limits.standard(settings.ncclChannels());
+        return openDriver(
+                rank,
+                (library, driver) ->
+                        NcclPlane.open(
+                                "p2p-nccl-" + rank, host, bindHost, library, driver, limits));
+    }
+
+    private interface Opener<T> {
+        T open(NcclLibrary library, GpuDriver driver);
+    }
+
+    private static <T> T openDriver(int rank, Opener<T> opener) {
         if (!hasJcuda()) {
             throw new KvFerryException(ErrorCode.UNAVAILABLE, "JCuda is not there: " + GET_JCUDA);
         }
@@ -94,8 +134,7 @@ final class PlaneChoice {
         try {
             var library = NcclLibrary.load();
             LOG.info("{}, NCCL {}", driver.name(), library.versionText());
-            var limits = NcclPlane.Limits.standard(settings.ncclChannels());
-            return NcclPlane.open("p2p-nccl-" + rank, host, bindHost, library, driver, limits);
+            return opener.open(library, driver);
         } catch (KvFerryException e) {
             driver.close();
             throw e;

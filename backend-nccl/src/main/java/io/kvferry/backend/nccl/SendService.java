@@ -32,7 +32,7 @@ import java.util.Map;
 /// ```
 ///
 /// Threading: confined to the loop; public methods post to it.
-final class SendService {
+final class SendService implements StepPushes.Pushes {
     private static final Logger LOG = LoggerFactory.getLogger(SendService.class);
 
     private final RankParts own;
@@ -53,14 +53,16 @@ final class SendService {
     }
 
     /// Begins to push; what may be sent is said to the task.
-    PushTask push(P2pPlan.Push plan) {
+    @Override
+    public PushTask push(P2pPlan.Push plan) {
         var task = new PushTask(plan);
         own.loop().post(() -> begin(new Source(plan, task), task));
         return task;
     }
 
     /// The step of a push is over, and nobody has asked for it.
-    void giveUp(PushTask task) {
+    @Override
+    public void giveUp(PushTask task) {
         task.giveUp();
         own.loop()
                 .post(() -> {
@@ -75,7 +77,8 @@ final class SendService {
     }
 
     /// A push was given up because it took too long.
-    void tooSlow(PushTask task) {
+    @Override
+    public void tooSlow(PushTask task) {
         own.loop()
                 .post(() ->
                         P2pScheduler.address(task.plan().decoder(), own.rank())

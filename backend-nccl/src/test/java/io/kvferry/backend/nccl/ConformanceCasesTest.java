@@ -74,17 +74,6 @@ class ConformanceCasesTest {
                 .hasMessageContaining("rank 1");
     }
 
-    @Test
-    void protocolZeroIsAnsweredButNotBegun() {
-        var options = options("GET", 0);
-        options.put("protocol", 0L);
-        assertThatThrownBy(() -> prefiller(1, Map.of(), options).close())
-                .isInstanceOfSatisfying(
-                        KvFerryException.class,
-                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNSUPPORTED))
-                .hasMessageContaining("NCCL");
-    }
-
     /// Unlike vLLM's send store, which keeps what was fetched until it needs the room: a hold ends
     /// with the transfer, and the engine has its blocks back.
     @Test

@@ -198,6 +198,11 @@ final class RouterPort implements AutoCloseable {
             return from;
         }
 
+        @Override
+        public String identity() {
+            return connection.map(ZmtpConnection::identity).orElse("");
+        }
+
         /// Whether its handshake is over.
         boolean known() {
             return connection.isPresent();

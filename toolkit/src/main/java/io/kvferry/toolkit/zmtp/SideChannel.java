@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.zmtp;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -72,6 +73,11 @@ public final class SideChannel implements AutoCloseable {
 
         /// The address that the asker comes from.
         default String host() {
+            return "";
+        }
+
+        /// What the asker calls itself (ZMQ_IDENTITY), which nothing proves; empty for nothing.
+        default String identity() {
             return "";
         }
     }
@@ -291,6 +297,18 @@ public final class SideChannel implements AutoCloseable {
             exchanges.begin(exchange);
         }
         return exchange;
+    }
+
+    /// Connects a DEALER for messages in any order, as libzmq's users have it; the caller closes
+    /// it.
+    ///
+    /// @param address `tcp://host:port`
+    /// @param identity what the ROUTER is to call this end
+    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#TIMEOUT], [ErrorCode#PROTOCOL],
+    ///   [ErrorCode#PEER_REFUSED]
+    public DealerSocket connect(String address, String identity, Deadline deadline) {
+        var terms = new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, keys, false, identity);
+        return DealerSocket.connect(name, address, terms, deadline, clock);
     }
 
     /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the

@@ -55,6 +55,7 @@ final class ZmtpConnection implements AutoCloseable {
     private final ZmtpStream stream;
     private final Optional<CurveSession> curve;
     private final boolean shared;
+    private final String identity;
     private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
@@ -77,6 +78,7 @@ final class ZmtpConnection implements AutoCloseable {
         this.stream = stream;
         this.curve = agreed.curve();
         this.shared = agreed.shared();
+        this.identity = agreed.identity();
         this.unsentRoom = unsentRoom;
         this.clock = clock;
     }
@@ -102,6 +104,11 @@ final class ZmtpConnection implements AutoCloseable {
     /// Whether both ends have exchanges share it.
     boolean shared() {
         return shared;
+    }
+
+    /// What the peer calls itself; empty for nothing.
+    String identity() {
+        return identity;
     }
 
     /// When the last frame came, also one that is no message.

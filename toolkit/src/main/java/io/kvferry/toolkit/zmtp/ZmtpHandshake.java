@@ -25,6 +25,8 @@ final class ZmtpHandshake {
     /// No command of a handshake comes near it.
     private static final int MOST_COMMAND_BYTES = 4096;
 
+    private static final int MOST_IDENTITY = 255;
+
     /// Which socket this end is.
     enum Role {
         ROUTER(Set.of("DEALER", "REQ", "ROUTER")),
@@ -47,24 +49,40 @@ final class ZmtpHandshake {
     ///
     /// @param keys empty in the clear
     /// @param shares whether exchanges may share the connection
-    record Terms(Role role, Optional<CurveKeys> keys, boolean shares) {}
+    /// @param identity of this end (ZMQ_IDENTITY), at most 255 characters of ASCII; empty for none
+    record Terms(Role role, Optional<CurveKeys> keys, boolean shares, String identity) {
+        Terms(Role role, Optional<CurveKeys> keys, boolean shares) {
+            this(role, keys, shares, "");
+        }
+
+        Terms {
+            if (identity.length() > MOST_IDENTITY || !US_ASCII.newEncoder().canEncode(identity)) {
+                throw new IllegalArgumentException("no identity: " + identity);
+            }
+        }
+    }
 
     /// What was agreed.
     ///
     /// @param curve encrypts the connection from now on; empty in the clear
     /// @param shared whether messages are those of [ExchangeFrame]
-    record Agreed(Optional<CurveSession> curve, boolean shared) {}
+    /// @param identity that the peer gave itself, with `?` for what is not printable; empty for
+    ///   none
+    record Agreed(Optional<CurveSession> curve, boolean shared, String identity) {}
 
     private final ZmtpStream stream;
     private final Role role;
     private final boolean shares;
     private final Deadline deadline;
+    private final String identity;
     private boolean peerShares;
+    private String peerIdentity = "";
 
     private ZmtpHandshake(ZmtpStream stream, Terms terms, Deadline deadline) {
         this.stream = stream;
         this.role = terms.role();
         this.shares = terms.shares();
+        this.identity = terms.identity();
         this.deadline = deadline;
     }
 
@@ -78,13 +96,13 @@ final class ZmtpHandshake {
         handshake.greet(keys.isPresent());
         if (keys.isEmpty()) {
             handshake.ready();
-            return new Agreed(Optional.empty(), handshake.shared());
+            return new Agreed(Optional.empty(), handshake.shared(), handshake.peerIdentity);
         }
         var curve =
                 terms.role() == Role.ROUTER
                         ? CurveSession.accept(handshake, keys.get())
                         : CurveSession.connect(handshake, keys.get());
-        return new Agreed(Optional.of(curve), handshake.shared());
+        return new Agreed(Optional.of(curve), handshake.shared(), handshake.peerIdentity);
     }
 
     private void ready() throws IOException {
@@ -170,9 +188,9 @@ final class ZmtpHandshake {
     /// The properties of this end; a ROUTER's are made after [#check].
     byte[] metadata() {
         var type = role.name().getBytes(US_ASCII);
-        var buffer = ByteBuffer.allocate(128);
+        var buffer = ByteBuffer.allocate(128 + MOST_IDENTITY);
         property(buffer, "Socket-Type", type);
-        property(buffer, "Identity", new byte[0]);
+        property(buffer, "Identity", identity.getBytes(US_ASCII));
         if (role == Role.DEALER ? shares : shared()) {
             property(buffer, SHARES, SHARES_VERSION);
         }
@@ -206,6 +224,8 @@ final class ZmtpHandshake {
                 type = new String(value, US_ASCII);
             } else if (property.equalsIgnoreCase(SHARES)) {
                 peerShares = Arrays.equals(value, SHARES_VERSION);
+            } else if (property.equalsIgnoreCase("Identity") && length <= MOST_IDENTITY) {
+                peerIdentity = new String(value, US_ASCII).replaceAll("[^\\x20-\\x7e]", "?");
             }
         }
         if (!role.partners.contains(type)) {

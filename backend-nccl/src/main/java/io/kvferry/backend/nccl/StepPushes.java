@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.backend.nccl.plane.DataPlane;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+
+/// The pushes of one step on a rank, from its beginning to its report: says what is computed, and
+/// waits for what was sent, `push_timeout` at most for all of them together.
+///
+/// Threading: confined to the step thread.
+final class StepPushes {
+    private static final Logger LOG = LoggerFactory.getLogger(StepPushes.class);
+    private static final int WIRE_VERSION = 1;
+    private static final Duration FENCE_LIMIT = Duration.ofSeconds(2);
+
+    private final P2pSettings settings;
+    private final Pushes service;
+    private List<PushTask> pushes = List.of();
+    private Deadline deadline = Deadline.in(Duration.ZERO);
+    private List<String> pushed = List.of();
+
+    /// What sends them.
+    interface Pushes {
+        /// Begins to push; what may be sent is said to the task.
+        PushTask push(P2pPlan.Push plan);
+
+        /// The step of a push is over, and nobody has asked for it.
+        void giveUp(PushTask task);
+
+        /// A push was given up because it took too long.
+        void tooSlow(PushTask task);
+    }
+
+    StepPushes(P2pSettings settings, Pushes service) {
+        this.settings = settings;
+        this.service = service;
+    }
+
+    void begin(List<P2pPlan.Push> plans) {
+        pushed = List.of();
+        pushes = plans.stream().map(service::push).toList();
+        deadline = Deadline.in(Duration.ofDays(1));
+    }
+
+    /// The first `parts` layers are computed. With PUT the model waits for what is sent of them.
+    void saved(int parts) {
+        if (pushes.isEmpty()) {
+            return;
+        }
+        for (var push : pushes) {
+            push.available(parts);
+        }
+        if (settings.sendType() == SendType.PUT) {
+            startWaiting();
+            for (var push : pushes) {
+                if (push.hasTaker()) {
+                    push.awaitSent(parts, deadline);
+                }
+            }
+        }
+    }
+
+    /// All waits of a step have one limit together.
+    private void startWaiting() {
+        deadline = deadline.earlier(Deadline.in(settings.pushLimit()));
+    }
+
+    /// The forward pass is over.
+    ///
+    /// @param stepLimit of the step, of which half is left to others
+    void end(Deadline stepLimit, Set<String> notComputed) {
+        if (pushes.isEmpty()) {
+            return;
+        }
+        for (var push : pushes) {
+            if (notComputed.contains(push.plan().request()) || !push.hasTaker()) {
+                service.giveUp(push);
+            } else {
+                push.commit();
+            }
+        }
+        startWaiting();
+        var limit = deadline.earlier(Deadline.in(stepLimit.remaining().dividedBy(2)));
+        var arrived = new ArrayList<String>();
+        for (var push : pushes) {
+            var outcome = push.await(limit);
+            if (outcome == null) {
+                push.giveUp();
+                service.tooSlow(push);
+                if (push.await(Deadline.in(FENCE_LIMIT)) == null) {
+                    LOG.warn("push of {} still reads blocks", push.plan().transfer());
+                }
+            } else if (outcome instanceof DataPlane.Outcome.Done) {
+                arrived.add(push.plan().transfer());
+            }
+        }
+        pushes = List.of();
+        pushed = List.copyOf(arrived);
+    }
+
+    /// What the step's report says of them, once.
+    Payload takeReport() {
+        if (pushed.isEmpty()) {
+            return Payload.EMPTY;
+        }
+        var out = new WireWriter().i32(pushed.size());
+        pushed.forEach(out::string);
+        pushed = List.of();
+        return out.toPayload(WIRE_VERSION);
+    }
+
+    /// The transfers that a rank's report says were pushed.
+    ///
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#PROTOCOL]
+    static List<String> readReport(Payload payload) {
+        if (payload.isEmpty()) {
+            return List.of();
+        }
+        var in = payload.reader();
+        var transfers = new ArrayList<String>();
+        for (int n = in.count(4); n > 0; n--) {
+            transfers.add(in.string());
+        }
+        in.end();
+        return transfers;
+    }
+}

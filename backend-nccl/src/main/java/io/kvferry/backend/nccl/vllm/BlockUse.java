@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.vllm;
+
+import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// The use that one transfer makes of blocks of the engine. It ends once, and the end is told when
+/// no copy of it runs any more: from then on its blocks are not touched.
+///
+/// Threading: any thread; one copy at a time.
+final class BlockUse {
+    private final Consumer<Outcome> end;
+    private final ReentrantLock lock = new ReentrantLock();
+    private @Nullable Outcome outcome;
+    private boolean copying;
+    private boolean told;
+
+    BlockUse(Consumer<Outcome> end) {
+        this.end = end;
+    }
+
+    /// Copies, unless the use is over.
+    ///
+    /// @return whether it was copied
+    boolean copy(Runnable copy) {
+        lock.lock();
+        try {
+            if (outcome != null) {
+                return false;
+            }
+            copying = true;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            copy.run();
+            return true;
+        } finally {
+            copied();
+        }
+    }
+
+    private void copied() {
+        lock.lock();
+        try {
+            copying = false;
+        } finally {
+            lock.unlock();
+        }
+        tell();
+    }
+
+    /// Ends it; a copy that runs is waited for by whoever is told, not by the caller.
+    void finish(Outcome how) {
+        lock.lock();
+        try {
+            if (outcome == null) {
+                outcome = how;
+            }
+        } finally {
+            lock.unlock();
+        }
+        tell();
+    }
+
+    void fail(Failure why) {
+        finish(new Outcome.Failed(why));
+    }
+
+    void cancel() {
+        fail(new Failure(ErrorCode.CANCELLED, "the transfer was given up"));
+    }
+
+    boolean isOver() {
+        lock.lock();
+        try {
+            return outcome != null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void tell() {
+        Outcome how;
+        lock.lock();
+        try {
+            how = outcome;
+            if (how == null || copying || told) {
+                return;
+            }
+            told = true;
+        } finally {
+            lock.unlock();
+        }
+        end.accept(how);
+    }
+}

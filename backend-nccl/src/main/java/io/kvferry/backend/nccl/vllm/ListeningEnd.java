@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.vllm;
+
+import io.kvferry.backend.nccl.gpu.TensorLane;
+import io.kvferry.backend.nccl.wire.VllmMessage;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Answers the peers that connect to this rank: NEW makes a communicator of which this rank is the
+/// second; PUT is received (decoder), GET is sent (prefiller).
+///
+/// Peers go by the identity that they give themselves. Each is served by a thread of its own, one
+/// message after the other, so that a slow one stops no other. A message that cannot be served is
+/// refused in the way that vLLM knows, and the next one is served.
+///
+/// Threading: as [SideChannel.Requests].
+final class ListeningEnd implements SideChannel.Requests {
+    private static final Logger LOG = LoggerFactory.getLogger(ListeningEnd.class);
+    private static final int MOST_BYTES = 64 << 10;
+    private static final int MOST_WAITING = 16;
+    private static final byte[] MISSING = new VllmMessage.Missing().encode();
+
+    /// libzmq connects anew by itself, and vLLM says NEW only once.
+    private static final Duration MISSED = Duration.ofSeconds(60);
+
+    private final VllmParts own;
+    private final @Nullable ReceivedTensors received;
+    private final @Nullable OfferedPrompts offered;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<String, Caller> callers = new HashMap<>();
+    private boolean closed;
+
+    /// @param received takes PUT; null for a rank that takes none
+    /// @param offered serves GET; null for a rank that has nothing to get
+    ListeningEnd(
+            VllmParts own, @Nullable ReceivedTensors received, @Nullable OfferedPrompts offered) {
+        this.own = own;
+        this.received = received;
+        this.offered = offered;
+    }
+
+    /// A peer, and the communicator that its NEW made.
+    private final class Caller {
+        private final String identity;
+        private final TensorLane lane;
+        private final Strand strand;
+        private SideChannel.@Nullable Asker asker;
+        private Deadline missed = Deadline.in(MISSED);
+        private boolean usable = true;
+
+        /// Its communicator is being made, or a message of it is being served.
+        private boolean busy = true;
+
+        Caller(String identity, TensorLane lane, SideChannel.Asker asker) {
+            this.identity = identity;
+            this.lane = lane;
+            this.asker = asker;
+            this.strand = new Strand("p2p-serve-" + identity, MOST_WAITING);
+        }
+    }
+
+    @Override
+    public void onRequest(SideChannel.Asker asker, byte[] message) {
+        if (message.length > MOST_BYTES) {
+            LOG.debug("{} sent a request of {} bytes", asker.host(), message.length);
+            return;
+        }
+        try {
+            switch (VllmMessage.decode(message)) {
+                case VllmMessage.New(var id) -> connect(asker, id);
+                case VllmMessage.Put put -> {
+                    serve(asker, VllmMessage.PUT_NO_MEMORY, caller -> put(caller, asker, put));
+                }
+                case VllmMessage.Get get -> {
+                    serve(asker, MISSING, caller -> get(caller, asker, get));
+                }
+                case VllmMessage.Ping _,
+                        VllmMessage.Goodbye _,
+                        VllmMessage.Found _,
+                        VllmMessage.Missing _ ->
+                        LOG.debug("{} sent no request", asker.host());
+            }
+        } catch (KvFerryException e) {
+            LOG.debug("{} sent no request: {}", asker.host(), e.toString());
+        }
+    }
+
+    private interface Work {
+        void on(Caller caller);
+    }
+
+    /// @param refusal answers where there is no communicator, or too much waits for it
+    private void serve(SideChannel.Asker asker, byte[] refusal, Work work) {
+        var caller = find(asker);
+        boolean taken =
+                caller != null
+                        && caller.strand.offer(() -> {
+                            if (!use(caller, true)) {
+                                asker.answer(refusal);
+                                return;
+                            }
+                            try {
+                                work.on(caller);
+                            } finally {
+                                use(caller, false);
+                            }
+                        });
+        if (!taken) {
+            asker.answer(refusal);
+        }
+    }
+
+    private @Nullable Caller find(SideChannel.Asker asker) {
+        lock.lock();
+        try {
+            var caller = closed ? null : callers.get(asker.identity());
+            if (caller != null) {
+                caller.asker = asker;
+            }
+            return caller;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private boolean use(Caller caller, boolean begins) {
+        lock.lock();
+        try {
+            caller.busy = begins && caller.usable;
+            return caller.usable; // one whose communicator failed waits to be dropped
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    // ---- NEW
+
+    private void connect(SideChannel.Asker asker, byte[] id) {
+        var identity = asker.identity();
+        if (identity.isEmpty()) {
+            LOG.debug("{} says NEW and has no identity", asker.host());
+            return;
+        }
+        end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
+        var lane = own.lanes().open(identity, id, 1);
+        var caller = new Caller(identity, lane, asker);
+        lock.lock();
+        try {
+            if (!closed) {
+                callers.put(identity, caller);
+            }
+        } finally {
+            lock.unlock();
+        }
+        caller.strand.add(() -> {
+            try {
+                lane.awaitReady();
+                use(caller, false);
+            } catch (KvFerryException e) {
+                LOG.warn("no communicator with {}: {}", identity, e.getMessage());
+                drop(caller);
+            }
+        });
+    }
+
+    /// On its strand: nothing uses its communicator.
+    private void drop(Caller caller) {
+        lock.lock();
+        try {
+            callers.remove(caller.identity, caller);
+            if (!caller.usable) {
+                return;
+            }
+            caller.usable = false;
+        } finally {
+            lock.unlock();
+        }
+        caller.lane.close();
+    }
+
+    /// A peer is there no more, or anew.
+    private void end(String identity, Failure why) {
+        Caller caller;
+        lock.lock();
+        try {
+            caller = callers.remove(identity);
+        } finally {
+            lock.unlock();
+        }
+        if (caller != null) {
+            caller.lane.abandon(why); // ends what the strand waits for
+            caller.strand.add(() -> drop(caller)); // which is in nobody's way there
+        }
+    }
+
+    // ---- PUT, on the strand of the caller
+
+    private void put(Caller caller, SideChannel.Asker asker, VllmMessage.Put put) {
+        var store = received;
+        var id = TensorIds.parse(put.tensorId());
+        if (store == null || id.isEmpty()) {
+            LOG.debug("{} puts {}", caller.identity, put.tensorId());
+            asker.answer(VllmMessage.PUT_NO_MEMORY);
+            return;
+        }
+        var transfer = id.get().transfer();
+        boolean going = false;
+        boolean laneFits = true;
+        try {
+            int blocks = own.form().blocks(put.shape(), put.dtype());
+            int layer = own.form().position(id.get().layer());
+            if (layer < 0) {
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE, "no layer of that name here: " + put.tensorId());
+            }
+            var slot = store.begin(transfer, layer, caller.identity, blocks);
+            long bytes = own.form().bytes(blocks);
+            laneFits = false;
+            var buffer = caller.lane.buffer(bytes);
+            if (!asker.answer(VllmMessage.PUT_GO)) {
+                throw new KvFerryException(ErrorCode.PEER_LOST, caller.identity + " has gone");
+            }
+            going = true;
+            caller.lane.receive(bytes);
+            laneFits = true;
+            store.arrived(slot, buffer.asSlice(0, bytes));
+        } catch (KvFerryException e) {
+            LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, e.getMessage());
+            if (!ofOther(e)) {
+                store.fail(transfer, Failure.of(e));
+            }
+            if (!going) {
+                asker.answer(VllmMessage.PUT_NO_MEMORY);
+            }
+            if (!laneFits && (going || e.code() != ErrorCode.NO_MEMORY)) {
+                drop(caller); // nobody knows what the other side waits for
+            }
+        }
+    }
+
+    /// What another peer puts is not touched; what has ended has ended.
+    private static boolean ofOther(KvFerryException e) {
+        return e.code() == ErrorCode.ALREADY_ACTIVE || e.code() == ErrorCode.LEASE_EXPIRED;
+    }
+
+    // ---- GET, on the strand of the caller
+
+    private void get(Caller caller, SideChannel.Asker asker, VllmMessage.Get get) {
+        var prompts = offered;
+        var id = TensorIds.parse(get.tensorId());
+        if (prompts == null || id.isEmpty()) {
+            asker.answer(MISSING);
+            return;
+        }
+        var offer = prompts.find(id.get().transfer());
+        int layer = own.form().position(id.get().layer());
+        if (offer.isEmpty() || layer < 0) {
+            asker.answer(MISSING);
+            return;
+        }
+        var found = offer.get();
+        boolean going = false;
+        try {
+            long bytes = own.form().bytes(found.blocks());
+            var buffer = caller.lane.buffer(bytes);
+            if (!found.gather(layer, buffer)) {
+                asker.answer(MISSING);
+                return;
+            }
+            going =
+                    asker.answer(
+                            new VllmMessage.Found(
+                                            own.form().shape(found.blocks()), own.form().dtype())
+                                    .encode());
+            if (going) {
+                caller.lane.send(bytes);
+                found.sent(layer);
+            }
+        } catch (KvFerryException e) {
+            LOG.info("tensor {} for {}: {}", get.tensorId(), caller.identity, e.getMessage());
+            if (!going) {
+                asker.answer(MISSING);
+            }
+            if (going || e.code() != ErrorCode.NO_MEMORY) {
+                drop(caller);
+            }
+        }
+    }
+
+    // ---- ends
+
+    @Override
+    public void onGone(SideChannel.Asker asker) {
+        var identity = asker.identity();
+        boolean busy = false;
+        boolean known = false;
+        lock.lock();
+        try {
+            var caller = callers.get(identity);
+            if (caller != null && caller.asker == asker) {
+                caller.asker = null;
+                caller.missed = Deadline.in(MISSED);
+                busy = caller.busy;
+                known = true;
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (busy) {
+            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has gone"));
+        }
+        if (known && received != null) {
+            received.peerLost(identity);
+        }
+    }
+
+    /// Forgets peers that have not come back.
+    void reap() {
+        List<String> old;
+        lock.lock();
+        try {
+            old =
+                    callers.values().stream()
+                            .filter(each -> each.asker == null && each.missed.passed())
+                            .map(each -> each.identity)
+                            .toList();
+        } finally {
+            lock.unlock();
+        }
+        old.forEach(identity -> end(identity, new Failure(ErrorCode.PEER_LOST, "gone for long")));
+    }
+
+    void close() {
+        List<String> all;
+        lock.lock();
+        try {
+            closed = true;
+            all = List.copyOf(callers.keySet());
+        } finally {
+            lock.unlock();
+        }
+        all.forEach(identity -> end(identity, new Failure(ErrorCode.CLOSED, "closed here")));
+    }
+}

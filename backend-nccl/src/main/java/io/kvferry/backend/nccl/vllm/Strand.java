@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.vllm;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BooleanSupplier;
+
+/// Runs pieces of work one after the other, on a virtual thread that lives while there are any.
+///
+/// Threading: any thread.
+final class Strand {
+    private static final Logger LOG = LoggerFactory.getLogger(Strand.class);
+
+    private final String name;
+    private final int most;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Deque<Runnable> waiting = new ArrayDeque<>();
+    private boolean running;
+
+    /// @param most pieces that may wait
+    Strand(String name, int most) {
+        this.name = name;
+        this.most = most;
+    }
+
+    /// @return false when too many wait
+    boolean offer(Runnable work) {
+        lock.lock();
+        try {
+            boolean room = waiting.size() < most;
+            if (room) {
+                add(work);
+            }
+            return room;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Runs it however many wait: the owner's own work.
+    void add(Runnable work) {
+        lock.lock();
+        try {
+            waiting.add(work);
+            if (!running) {
+                var _ = Thread.ofVirtual().name(name).start(this::run);
+                running = true;
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Whether nothing runs or waits, and `condition` is true then.
+    boolean idle(BooleanSupplier condition) {
+        lock.lock();
+        try {
+            return !running && condition.getAsBoolean();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void run() {
+        for (Runnable work; (work = next()) != null; ) {
+            try {
+                work.run();
+            } catch (RuntimeException | Error e) { // a defect in one ends no other
+                LOG.error("{}: a piece of work failed", name, e);
+            }
+        }
+    }
+
+    private @Nullable Runnable next() {
+        lock.lock();
+        try {
+            var work = waiting.poll();
+            running = work != null;
+            return work;
+        } finally {
+            lock.unlock();
+        }
+    }
+}

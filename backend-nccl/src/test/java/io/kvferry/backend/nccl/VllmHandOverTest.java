@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import static io.kvferry.backend.nccl.P2pEngines.GENERATED;
+import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.P2pEngines.alone;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
+import static io.kvferry.backend.nccl.P2pEngines.finished;
+import static io.kvferry.backend.nccl.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.P2pEngines.host;
+import static io.kvferry.backend.nccl.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.P2pEngines.options;
+import static io.kvferry.backend.nccl.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.nccl.gpu.NcclDouble;
+import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
+import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
+import io.kvferry.backend.nccl.gpu.TensorLanes;
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.backend.nccl.wire.RequestAddresses;
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.HashMap;
+import java.util.Map;
+
+/// Whole engines that hand over by protocol 0, vLLM's, over the C double of NCCL: every loaded byte
+/// is verified.
+class VllmHandOverTest {
+    private static final long ROOM = 64 << 20;
+
+    private final NcclDouble nccl = NcclDouble.load();
+
+    @BeforeEach
+    void reset() {
+        nccl.reset();
+    }
+
+    @AfterEach
+    void nothingIsLeft() {
+        nccl.assertClean();
+    }
+
+    private KvConnectorProvider provider() {
+        var real = new P2pNcclConnectorProvider();
+        return (KvConnectorProvider)
+                Proxy.newProxyInstance(
+                        getClass().getClassLoader(),
+                        new Class<?>[] {KvConnectorProvider.class},
+                        (_, method, arguments) -> {
+                            if (method.getName().equals("openWorker")) {
+                                return new VllmWorker((WorkerContext) arguments[0], lanes());
+                            }
+                            try {
+                                return method.invoke(real, arguments);
+                            } catch (InvocationTargetException e) {
+                                throw e.getCause();
+                            }
+                        });
+    }
+
+    private TensorLanes lanes() {
+        return new TensorLanes(
+                "test-lanes",
+                nccl.library(),
+                nccl.driver(),
+                new TensorLanes.Limits(P2pEngines.SOON, P2pEngines.SOON, 64 << 20, 0));
+    }
+
+    private static Map<String, Object> vllm(String mode, int port, String shape) {
+        var options = new HashMap<>(options(mode, port));
+        options.put("protocol", 0L);
+        options.put("vllm_tensor_shape", shape);
+        return options;
+    }
+
+    private static RequestHandle submit(Engine engine, int[] prompt, String id, int tokens) {
+        return engine.submit(
+                GenerationRequest.of(prompt, SamplingParams.greedy(tokens))
+                        .withFailurePolicy(LoadFailurePolicy.RECOMPUTE)
+                        .withExternalId(id));
+    }
+
+    private static String id(int pPort, int dPort) {
+        var host = "127.0.0.1";
+        return RequestAddresses.draw(new PeerAddress(host, pPort), new PeerAddress(host, dPort))
+                .transferId();
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "PUT_ASYNC,1,false,flash_attn",
+        "PUT_ASYNC,2,true,flashinfer",
+        "PUT,1,true,flash_attn",
+        "PUT,2,false,flashinfer",
+        "GET,1,false,flash_attn",
+        "GET,2,false,flashinfer"
+    })
+    void handsOverTensorByTensor(String mode, int tp, boolean decoderFirst, String shape)
+            throws IOException {
+        nccl.set(Knob.GROUP_POLLS, 1);
+        int pPort = freePorts(tp);
+        int dPort = freePorts(tp);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p =
+                        P2pEngines.open(
+                                KvRole.PRODUCER,
+                                tp,
+                                vllm(mode, pPort, shape),
+                                HostServices.NONE,
+                                provider());
+                var d =
+                        P2pEngines.open(
+                                KvRole.CONSUMER,
+                                tp,
+                                vllm(mode, dPort, shape),
+                                host(pool),
+                                provider())) {
+            for (int i = 0; i < 4; i++) {
+                int[] prompt = prompt(i, TOKENS + i);
+                var id = id(pPort, dPort);
+                var early = decoderFirst ? submit(d, prompt, id, GENERATED) : null;
+                finished(submit(p, prompt, id, 1));
+                var outcome = finished(early != null ? early : submit(d, prompt, id, GENERATED));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(prompt.length - 1);
+            }
+            assertThat(nccl.count(Count.IDS)).as("a communicator for each pair").isEqualTo(tp);
+            assertThat(nccl.count(Count.LARGEST_GROUP)).as("one tensor at a time").isEqualTo(1);
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    /// The request's tokens are computed by the decoder, and nothing stays.
+    @Test
+    void aDecoderWithoutRoomComputesThePromptItself() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var small = vllm("PUT_ASYNC", dPort, "flash_attn");
+        small.put("mem_pool_size_gb", 0.000001);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p =
+                        P2pEngines.open(
+                                KvRole.PRODUCER,
+                                1,
+                                vllm("PUT_ASYNC", pPort, "flash_attn"),
+                                HostServices.NONE,
+                                provider());
+                var d = P2pEngines.open(KvRole.CONSUMER, 1, small, host(pool), provider())) {
+            for (int i = 0; i < 2; i++) {
+                int[] prompt = prompt(i, TOKENS);
+                var id = id(pPort, dPort);
+                finished(submit(p, prompt, id, 1));
+                var outcome = finished(submit(d, prompt, id, GENERATED));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                assertThat(loaded(outcome)).isZero();
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"auto", "host", "tcp"})
+    void withoutNcclItIsRefusedAtTheStart(String plane) throws IOException {
+        Assumptions.assumeFalse(Files.exists(Path.of("/dev/nvidia0")), "this machine has a GPU");
+        var options = vllm("GET", freePorts(1), "flash_attn");
+        options.put("data_plane", plane);
+        assertRefused(options, KvRole.PRODUCER, "NCCL");
+    }
+
+    @Test
+    void whatProtocolZeroCannotDoIsRefusedAtTheStart() throws IOException {
+        var options = vllm("PUT", freePorts(1), "flash_attn");
+        assertRefused(options, KvRole.BOTH, "kv_producer");
+        assertRefused(options, KvRole.CONSUMER, "staging pool");
+        var secret = Files.createTempFile("kvferry", ".secret");
+        try {
+            Files.writeString(secret, "0123456789abcdef0123456789abcdef0123456789abcdef");
+            Files.setPosixFilePermissions(secret, PosixFilePermissions.fromString("rw-------"));
+            options.put("secret_file", secret.toString());
+            assertRefused(options, KvRole.PRODUCER, "secret");
+        } finally {
+            Files.delete(secret);
+        }
+        options.remove("secret_file");
+        options.put("vllm_request_id", "cmpl");
+        assertRefused(options, KvRole.PRODUCER, "vllm_request_id");
+    }
+
+    private static void assertRefused(Map<String, Object> options, KvRole role, String reason) {
+        var real = new P2pNcclConnectorProvider();
+        assertThatThrownBy(() -> P2pEngines.open(role, 1, options, HostServices.NONE, real).close())
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG))
+                .hasMessageContaining(reason);
+    }
+}
