@@ -31,6 +31,10 @@ final class ListeningEnd implements SideChannel.Requests {
     private static final Logger LOG = LoggerFactory.getLogger(ListeningEnd.class);
     private static final int MOST_BYTES = 64 << 10;
     private static final int MOST_WAITING = 16;
+
+    /// Less than a decoder waits for an answer.
+    private static final Duration OFFER_WAIT = Duration.ofSeconds(5);
+
     private static final byte[] MISSING = new VllmMessage.Missing().encode();
 
     /// libzmq connects anew by itself, and vLLM says NEW only once.
@@ -265,7 +269,7 @@ final class ListeningEnd implements SideChannel.Requests {
             asker.answer(MISSING);
             return;
         }
-        var offer = prompts.find(id.get().transfer());
+        var offer = prompts.find(id.get().transfer(), OFFER_WAIT);
         int layer = own.form().position(id.get().layer());
         if (offer.isEmpty() || layer < 0) {
             asker.answer(MISSING);

@@ -2,19 +2,37 @@
 package io.kvferry.backend.nccl.vllm;
 
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.bounded.RecentMap;
 
 import java.lang.foreign.MemorySegment;
+import java.time.Duration;
 import java.util.BitSet;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// Prompts whose blocks the engine holds until a decoder has got each layer once.
 ///
+/// The client, and thereby the decoder, may hear that a prefill has ended before the next step of
+/// the engine offers its blocks. So who asks for what is not there waits a little, once.
+///
 /// Threading: any thread; one decoder gets a prompt at a time.
 final class OfferedPrompts {
+    private static final int REMEMBERED = 1 << 14;
+
     private final TensorForm form;
-    private final Map<String, Offer> offers = new ConcurrentHashMap<>();
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    private final Map<String, Offer> offers = new HashMap<>();
+
+    /// Those that were over, or that somebody has waited for.
+    private final Map<String, Boolean> missed = new RecentMap<>(REMEMBERED);
+
+    private boolean closed;
 
     OfferedPrompts(TensorForm form) {
         this.form = form;
@@ -25,6 +43,8 @@ final class OfferedPrompts {
         private final String transfer;
         private final int[] blocks;
         private final BlockUse use;
+
+        /// Under the lock.
         private final BitSet got = new BitSet();
 
         private Offer(String transfer, int[] blocks, BlockUse use) {
@@ -44,36 +64,84 @@ final class OfferedPrompts {
 
         /// The decoder has that layer.
         void sent(int layer) {
-            boolean all;
-            synchronized (got) {
+            lock.lock();
+            try {
                 got.set(layer);
-                all = got.cardinality() == form.layers();
-            }
-            if (all) {
+                if (got.cardinality() < form.layers()) {
+                    return;
+                }
                 offers.remove(transfer, this);
-                use.finish(new Outcome.Done(form.bytes(blocks.length) * form.layers()));
+                missed.put(transfer, true);
+            } finally {
+                lock.unlock();
             }
+            use.finish(new Outcome.Done(form.bytes(blocks.length) * form.layers()));
         }
     }
 
-    /// @return false where the transfer is offered already
+    /// @return false where the transfer is offered already, or the connector is closed
     boolean add(String transfer, int[] blocks, BlockUse use) {
-        return offers.putIfAbsent(transfer, new Offer(transfer, blocks, use)) == null;
-    }
-
-    Optional<Offer> find(String transfer) {
-        return Optional.ofNullable(offers.get(transfer));
-    }
-
-    /// It is not offered any more.
-    void withdraw(String transfer) {
-        var offer = offers.remove(transfer);
-        if (offer != null) {
-            offer.use.cancel();
+        lock.lock();
+        try {
+            boolean added =
+                    !closed
+                            && offers.putIfAbsent(transfer, new Offer(transfer, blocks, use))
+                                    == null;
+            changed.signalAll();
+            return added;
+        } finally {
+            lock.unlock();
         }
+    }
+
+    /// What is offered; the first time waits for it.
+    Optional<Offer> find(String transfer, Duration wait) {
+        var deadline = Deadline.in(wait);
+        lock.lock();
+        try {
+            while (!offers.containsKey(transfer)
+                    && !missed.containsKey(transfer)
+                    && !closed
+                    && !deadline.passed()) {
+                var _ = changed.awaitNanos(deadline.remainingNanos());
+            }
+            var found = Optional.ofNullable(offers.get(transfer));
+            if (found.isEmpty()) {
+                missed.put(transfer, true);
+            }
+            return found;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return Optional.empty();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// It is not offered any more, or will not be.
+    void withdraw(String transfer) {
+        Optional<Offer> offer;
+        lock.lock();
+        try {
+            offer = Optional.ofNullable(offers.remove(transfer));
+            missed.put(transfer, true);
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        offer.ifPresent(each -> each.use.cancel());
     }
 
     void close() {
-        offers.keySet().forEach(this::withdraw);
+        List<String> all;
+        lock.lock();
+        try {
+            closed = true;
+            all = List.copyOf(offers.keySet());
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        all.forEach(this::withdraw);
     }
 }

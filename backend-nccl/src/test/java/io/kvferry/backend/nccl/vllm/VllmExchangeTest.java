@@ -680,13 +680,33 @@ class VllmExchangeTest {
         assertUntouched();
     }
 
+    /// A decoder may hear of the end of a prefill before the engine's next step offers its blocks.
+    @Test
+    void aGetThatComesBeforeItsOfferWaitsForIt() throws Exception {
+        start();
+        var vllm = new Caller(FAKE);
+        int[] ids = {1};
+        fill(KvLayout.LBNHC, ids);
+        vllm.socket.send(new VllmMessage.Get(tensorId(0)).encode());
+        var ended = new Ended();
+        exchange().offer(ID, ids, ended.outcome::complete);
+        assertThat(VllmMessage.decode(vllm.socket.receive(Deadline.in(SOON))))
+                .isInstanceOf(VllmMessage.Found.class);
+        var _ = vllm.lane.buffer(1024);
+        vllm.lane.receive(2L * TOKENS * HEADS * DIM * 2);
+        assertThat(ended.outcome).isNotDone();
+        exchange().withdraw(ID);
+        ended.assertFailed(ErrorCode.CANCELLED);
+    }
+
     @Test
     void offersWhatVllmGetsUntilItHasEachLayer() throws Exception {
         start();
         int[] ids = {7, 2, 9};
         fill(KvLayout.LBNHC, ids);
         var vllm = new Caller(FAKE);
-        assertThat(VllmMessage.decode(vllm.ask(new VllmMessage.Get(tensorId(0)))))
+        var other = tensorId(0).replace("0123", "4567");
+        assertThat(VllmMessage.decode(vllm.ask(new VllmMessage.Get(other))))
                 .isInstanceOf(VllmMessage.Missing.class);
         var ended = new Ended();
         exchange().offer(ID, ids, ended.outcome::complete);
