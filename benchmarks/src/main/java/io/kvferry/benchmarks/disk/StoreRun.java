@@ -114,8 +114,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     record Result(double rate, double allocated, double cpuMicros) {}
 
     Result run(boolean save) {
-        long allocatedBefore = Allocation.ofAllThreads();
         long cpuBefore = cpuNanos();
+        long allocatedBefore = Allocation.ofAllThreads(); // the clock of the processor allocates
         long start = System.nanoTime();
         long base = done.get();
         for (int i = 0; i < keys.size(); i++) {
@@ -145,8 +145,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     /// Looks for all blocks, in prompts of [#PROMPT] files, again and again: one time is too short
     /// for the clock of the processor time.
     Result lookUp() {
-        long allocatedBefore = Allocation.ofAllThreads();
         long cpuBefore = cpuNanos();
+        long allocatedBefore = Allocation.ofAllThreads();
         long start = System.nanoTime();
         long looked = 0;
         do {
@@ -163,10 +163,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         if (failed.get() > 0) {
             throw new IllegalStateException(failed + " lookups failed: " + store.stats());
         }
-        return new Result(
-                0,
-                (double) (Allocation.ofAllThreads() - allocatedBefore) / looked,
-                (cpuNanos() - cpuBefore) / 1e3 / looked);
+        long allocated = Allocation.ofAllThreads() - allocatedBefore;
+        return new Result(0, (double) allocated / looked, (cpuNanos() - cpuBefore) / 1e3 / looked);
     }
 
     private static long cpuNanos() {

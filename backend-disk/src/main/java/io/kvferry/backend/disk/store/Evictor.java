@@ -75,6 +75,9 @@ final class Evictor {
                     core.noteOthers(lock.othersEvicted());
                     evicted = evictOne(bytes, reused ? null : reuse);
                     reused |= victimReused;
+                    if (evicted && victim.reserved()) {
+                        return reused ? Room.WITH_FILE : Room.MADE;
+                    }
                 } finally {
                     lock.unlock(evicted);
                 }
@@ -152,7 +155,7 @@ final class Evictor {
                 catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
                 continue;
             }
-            if (!catalog.evict(victim)) {
+            if (!catalog.evict(victim, bytes)) {
                 continue; // pinned or used meanwhile
             }
             if (rc == 0 && reuse != null && status.bytes() == bytes) {
@@ -162,7 +165,7 @@ final class Evictor {
             catalog.evicted();
             if (rc == 0 && unlinked < 0 && unlinked != -Errno.ENOENT) {
                 kept++; // such as in a folder that is read-only: its bytes are still taken
-                catalog.kept(victim, System.nanoTime(), core.recency().stampNow(0));
+                catalog.kept(victim, bytes, System.nanoTime(), core.recency().stampNow(0));
                 continue;
             }
             if (unlinked == 0) {

@@ -63,6 +63,33 @@ class ReuseTest {
         }
     }
 
+    /// Otherwise another save takes the room, and this one deletes a second file to make room
+    /// again.
+    @Test
+    void leavesTheRoomOfItsVictimToNobodyElse() {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(OLD, block(1, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            var asked = new AtomicInteger();
+            var free = new AtomicInteger();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("rename")) { // the victim is no longer in the catalog
+                            asked.incrementAndGet();
+                            if (store.core().catalog().reserve(FILE)) {
+                                free.incrementAndGet();
+                                store.core().catalog().release(FILE);
+                            }
+                        }
+                        return 0;
+                    };
+            assertThat(driver.save(NEW, block(2, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(asked).hasPositiveValue();
+            assertThat(free).hasValue(0);
+            assertThat(store.stats().evicted()).isEqualTo(1);
+        }
+    }
+
     @Test
     void deletesAVictimOfAnotherSize() {
         try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {

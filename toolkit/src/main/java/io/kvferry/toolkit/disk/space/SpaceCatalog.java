@@ -32,6 +32,7 @@ public final class SpaceCatalog {
         private long persisted;
         private long bytes;
         private boolean unreadable;
+        private boolean reserved;
 
         public KeyDigest digest() {
             return new KeyDigest(words[0], words[1], words[2], words[3]);
@@ -55,6 +56,11 @@ public final class SpaceCatalog {
         /// Bytes that its deletion frees, as far as known.
         public long bytes() {
             return bytes;
+        }
+
+        /// Whether its eviction made the room that was asked for, which is reserved then.
+        public boolean reserved() {
+            return reserved;
         }
     }
 
@@ -325,7 +331,10 @@ public final class SpaceCatalog {
 
     /// Forgets a file about to be deleted; false when it is gone, or was pinned or used meanwhile.
     /// [#evicted] ends it.
-    public synchronized boolean evict(Victim victim) {
+    ///
+    /// @param room to reserve at the same time where there is enough then, so that nobody else
+    ///   takes what this eviction makes; 0 for none
+    public synchronized boolean evict(Victim victim, long room) {
         int slot = index.find(victim.words);
         if (slot == RecencyIndex.NONE
                 || index.pins(slot) > 0
@@ -336,6 +345,7 @@ public final class SpaceCatalog {
         System.arraycopy(victim.words, 0, evicted, (int) (evictions % REMEMBERED) * WORDS, WORDS);
         evictions++;
         evicting++;
+        victim.reserved = room > 0 && reserve(room);
         return true;
     }
 
@@ -344,8 +354,15 @@ public final class SpaceCatalog {
         evicting--;
     }
 
-    /// The file of a victim could not be deleted: its bytes are still taken.
-    public synchronized void kept(Victim victim, long now, long stamp) {
+    /// The file of a victim could not be deleted: its bytes are still taken, and nothing is
+    /// reserved.
+    ///
+    /// @param room as for [#evict]
+    public synchronized void kept(Victim victim, long room, long now, long stamp) {
+        if (victim.reserved) {
+            release(room);
+            victim.reserved = false;
+        }
         KeyDigest digest = victim.digest();
         confirm(digest, victim.bytes, now, stamp);
         if (victim.unreadable) {

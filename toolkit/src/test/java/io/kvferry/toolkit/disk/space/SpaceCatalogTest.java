@@ -27,7 +27,7 @@ class SpaceCatalogTest {
 
     private KeyDigest evict() {
         assertThat(catalog.oldest(victim)).isTrue();
-        assertThat(catalog.evict(victim)).isTrue();
+        assertThat(catalog.evict(victim, 0)).isTrue();
         return victim.digest();
     }
 
@@ -92,6 +92,27 @@ class SpaceCatalogTest {
         evict();
         assertThat(catalog.sighted(key("b"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
         assertThat(catalog.files()).isEqualTo(1);
+    }
+
+    @Test
+    void keepsTheRoomOfAnEvictionForWhoEvicts() {
+        for (int i = 0; i < 100; i++) {
+            commit(key("a" + i), i + 1);
+        }
+        assertThat(catalog.oldest(victim)).isTrue();
+        assertThat(catalog.evict(victim, BYTES)).isTrue();
+        assertThat(victim.reserved()).isTrue();
+        assertThat(catalog.reserve(BYTES)).as("by somebody else").isFalse();
+        catalog.kept(victim, BYTES, 0, 1); // its file could not be deleted
+        catalog.evicted();
+        assertThat(catalog.reservedBytes()).isZero();
+        assertThat(catalog.usedBytes()).isEqualTo(100 * BYTES);
+
+        assertThat(catalog.oldest(victim)).isTrue();
+        assertThat(catalog.evict(victim, 2 * BYTES)).isTrue();
+        assertThat(victim.reserved()).as("not enough for two").isFalse();
+        catalog.evicted();
+        assertThat(catalog.reservedBytes()).isZero();
     }
 
     @Test
