@@ -46,7 +46,10 @@ import java.util.function.Predicate;
 @Timeout(600) // each round starts a JVM
 class EngineKillTest {
     private static final int SHORT = 2;
-    private static final int LONG = 50; // in both roles: a hundred kills
+
+    /// Of each role: a hundred in all without the property.
+    private static final int LONG = Integer.getInteger("kvferry.soak.kills", 50);
+
     private static final int REQUESTS = 12; // about as many as the pools hold at a time
 
     /// By copies of the kernel where it allows them to processes of one user, else TCP.

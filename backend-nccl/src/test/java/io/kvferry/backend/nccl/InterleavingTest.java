@@ -40,6 +40,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.IOException;
 import java.nio.file.Path;
@@ -70,11 +71,12 @@ class InterleavingTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"HOST,2000", "NCCL,1000"})
+    @EnumSource
     @Tag("soak")
     @Timeout(7200)
-    void keepsItsInvariantsInManyInterleavings(TestPlane plane, int runs) throws IOException {
-        run(1_000, 1_000 + runs, plane);
+    void keepsItsInvariantsInManyInterleavings(TestPlane plane) throws IOException {
+        long first = Long.getLong("kvferry.soak.first_seed", 1000);
+        run(first, first + Long.getLong("kvferry.soak.seeds", 1000), plane);
     }
 
     private static void run(long from, long to, TestPlane plane) throws IOException {

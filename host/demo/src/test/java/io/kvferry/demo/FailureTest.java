@@ -9,6 +9,7 @@ import io.kvferry.serving.cli.Progress;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -58,12 +59,18 @@ class FailureTest {
     }
 
     private Cluster cluster(int decoders) throws InterruptedException, IOException {
+        return cluster(decoders, Optional.empty());
+    }
+
+    /// @param first the connector before DiskConnector
+    private Cluster cluster(int decoders, Optional<String> first)
+            throws InterruptedException, IOException {
         var disk = Files.createDirectories(folder.resolve("disk"));
         return Cluster.start(
                 new ClusterPlan(
                         "llama",
                         shared.resolve("model"),
-                        Optional.empty(),
+                        first,
                         Optional.empty(),
                         Optional.empty(),
                         decoders,
@@ -148,6 +155,20 @@ class FailureTest {
             assertAllServed(
                     runWithDamage(cluster, () -> cluster.member("prefill").process().kill()));
             assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertPoolIsFull(cluster, "decode-0");
+        }
+    }
+
+    @Tag("soak")
+    @Test
+    void servesOnWhenThePrefillProcessOfP2pNcclIsKilled() throws Exception {
+        try (var cluster = cluster(1, Optional.of("P2pNcclConnector"))) {
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertThat(cluster.metric("decode-0", "kvferry_kv_p2p_bytes_received_total", "p2pnccl"))
+                    .as("what came from process to process")
+                    .isPositive();
+            assertAllServed(
+                    runWithDamage(cluster, () -> cluster.member("prefill").process().kill()));
             assertPoolIsFull(cluster, "decode-0");
         }
     }
