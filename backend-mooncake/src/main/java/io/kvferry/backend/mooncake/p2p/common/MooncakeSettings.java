@@ -89,6 +89,9 @@ public record MooncakeSettings(
     private static final String SERVER_KEY = "curve_server_key";
     private static final String CLIENT_KEYS = "curve_client_keys";
 
+    /// For messages, beyond what a prefiller does within its limits.
+    private static final Duration ON_THE_WAY = Duration.ofSeconds(1);
+
     public static final OptionSchema SCHEMA =
             OptionSchema.of(
                     Option.of(
@@ -374,6 +377,6 @@ public record MooncakeSettings(
     /// How long a decoder waits for the next word of a prefiller: longer than the prefiller itself
     /// waits, as in vLLM.
     public Duration answerLimit() {
-        return abortTimeout.plusSeconds(60);
+        return abortTimeout.plus(transferTimeout).plus(ON_THE_WAY);
     }
 }

@@ -25,6 +25,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -180,6 +181,44 @@ class ReceiveWindowTest {
         assertThat(request().message().reqBlocks())
                 .as("frees the prefiller")
                 .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isTrue());
+    }
+
+    /// The blocks may be loaded again at once: by then the prefiller's own limits are over too.
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void nothingLandsOnceTheAnswerIsOverdue(int version) throws Exception {
+        decoder.close();
+        decoder =
+                new TestEngine(
+                        Shape.SMALL,
+                        KvRole.CONSUMER,
+                        "d",
+                        Map.of(
+                                "peer_layout",
+                                "alike",
+                                "abort_request_timeout",
+                                "200ms",
+                                "transfer_timeout",
+                                "200ms"));
+        var load = load();
+        var asked = request();
+        assertThat(decoder.await(load))
+                .isInstanceOfSatisfying(
+                        Completion.Failed.class,
+                        failed -> assertThat(failed.failure().code()).isEqualTo(ErrorCode.TIMEOUT));
+        for (int layer = 0; layer < 3; layer++) {
+            assertThat(write(version, asked.message(), layer, FIRST, 0, BLOCKS * 1024)).isFalse();
+        }
+        decoder.step();
+        assertThat(decoder.stats.counters()).containsEntry("mooncake_num_refused_writes", 3L);
+
+        var second = load("d-2");
+        assertThat(request().message().reqBlocks())
+                .as("not for a release, after waiting")
+                .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isFalse());
+        decoder.revoke(second);
+        decoder.await(second);
+        assertThat(write(version, asked.message(), 0, FIRST, 0, 1024)).isFalse();
     }
 
     /// A prefiller that takes the connection and goes no further.
