@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.store;
+
+import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.Folders;
+import io.kvferry.benchmarks.Table;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
+
+/// `store-validation`: the validation run of vLLM's branch with owners, on the synthetic model:
+/// conversations of several turns over an owner process whose memory is far smaller than what they
+/// say, so that most of it comes back from disk. Fails unless every conversation ended, no key of a
+/// load failed, and the disk was read; every byte that was loaded is verified.
+public final class StoreValidation implements Benchmark {
+    private static final String MAIN = "io.kvferry.serving.cli.Main";
+    private static final Pattern ADDRESS = Pattern.compile("\"address\"\\s*:\\s*\"([^\"]+)\"");
+    private static final Pattern COUNT =
+            Pattern.compile("(batch_keys|memory_keys|disk_keys|failed_keys)=(\\d+)");
+    private static final Pattern BYTES = Pattern.compile("'(memory|disk)': (\\d+)");
+    private static final Pattern FIGURE = Pattern.compile("(\\w+)=(\\S+)");
+    private static final String TIER_LINE = "Mooncake load tier summary: ";
+    private static final int SHOWN = 3;
+
+    /// Of the owner. Leases of all that is looked up keep its memory; what has a copy on disk needs
+    /// none.
+    private static final String LEASE = "1s";
+
+    @Override
+    public String name() {
+        return "store-validation";
+    }
+
+    @Override
+    public String description() {
+        return "conversations over an owner whose memory is far smaller than they are, every loaded"
+                + " byte verified; with loads split by bytes, and by count as vLLM once did"
+                + " (--conversations N, --turns N, --concurrent N, --tokens N of the first prompt,"
+                + " --layers N of 256 bytes per token, --pool BYTES of the owner, --staging BYTES,"
+                + " --token-time TIME, --rounds N, --dir FOLDER of the disk tier)";
+    }
+
+    @Override
+    public void run(List<String> args) throws IOException, InterruptedException {
+        boolean quick = args.contains("--quick");
+        int rounds = Integer.parseInt(Benchmark.option(args, "--rounds", quick ? "1" : "3"));
+        var shape =
+                List.of(
+                        Benchmark.option(args, "--conversations", quick ? "12" : "100"),
+                        Benchmark.option(args, "--turns", "3"),
+                        Benchmark.option(args, "--concurrent", quick ? "4" : "32"),
+                        Benchmark.option(args, "--tokens", quick ? "2048" : "16384"),
+                        Benchmark.option(args, "--layers", "4"),
+                        Benchmark.option(args, "--token-time", quick ? "0" : "10us"));
+        String pool = Benchmark.option(args, "--pool", quick ? "8MiB" : "256MiB");
+        String staging = Benchmark.option(args, "--staging", "1280mb");
+        Path dir = Path.of(Benchmark.option(args, "--dir", "."));
+        var table =
+                new Table(
+                        "split",
+                        "complete",
+                        "seconds",
+                        "TTFT ms",
+                        "TTFT ms, later turns",
+                        "p99",
+                        "E2E ms",
+                        "loaded of later prompts",
+                        "sub-batches",
+                        "keys from memory",
+                        "from disk",
+                        "failed",
+                        "GB from disk");
+        boolean good = true;
+        for (int round = 0; round < rounds; round++) {
+            for (boolean byCount : new boolean[] {false, true}) {
+                var run = round(dir, shape, pool, staging, byCount);
+                good &= run.isGood(shape.getFirst());
+                run.addTo(table, byCount);
+            }
+        }
+        table.print();
+        if (!good) {
+            throw new IllegalStateException(
+                    "a conversation did not end, a key failed, or nothing came from disk");
+        }
+    }
+
+    /// @param tiers sums over the tier lines
+    private record Run(
+            Map<String, String> figures, Map<String, Long> tiers, int lines, int exitCode) {
+        private boolean isGood(String conversations) {
+            return exitCode == 0
+                    && figures.getOrDefault("complete", "")
+                            .equals(conversations + "/" + conversations)
+                    && tiers.getOrDefault("failed_keys", 0L) == 0
+                    && tiers.getOrDefault("disk_keys", 0L) > 0;
+        }
+
+        private void addTo(Table table, boolean byCount) {
+            table.row(
+                    byCount ? "by count, too" : "by bytes",
+                    figures.getOrDefault("complete", "none"),
+                    figures.getOrDefault("seconds", "-"),
+                    figures.getOrDefault("ttft_ms", "-"),
+                    figures.getOrDefault("later_ttft_ms", "-"),
+                    figures.getOrDefault("later_ttft_p99_ms", "-"),
+                    figures.getOrDefault("e2e_ms", "-"),
+                    figures.getOrDefault("later_loaded", "-"),
+                    lines,
+                    tiers.getOrDefault("memory_keys", 0L),
+                    tiers.getOrDefault("disk_keys", 0L),
+                    tiers.getOrDefault("failed_keys", 0L),
+                    tiers.getOrDefault("disk", 0L) / 1e9);
+        }
+    }
+
+    private static Run round(
+            Path dir, List<String> shape, String pool, String staging, boolean byCount)
+            throws IOException, InterruptedException {
+        Path folder = Files.createTempDirectory(dir, "store-validation");
+        Path log = folder.resolve("engine.log");
+        Process owner = owner(folder, pool);
+        try {
+            String config =
+                    "{\"kv_connector\":\"MooncakeStoreConnector\",\"kv_role\":\"kv_both\","
+                            + "\"kv_load_failure_policy\":\"recompute\","
+                            + "\"kv_connector_extra_config\":{\"store\":\""
+                            + address(owner)
+                            + "\",\"load_recv_threads\":2}}";
+            var arguments = new ArrayList<>(List.of(config));
+            arguments.addAll(shape);
+            var builder =
+                    new ProcessBuilder(
+                            java(
+                                    ValidationChild.class.getName(),
+                                    List.of("-Dkvferry.benchmark.count_split=" + byCount),
+                                    arguments));
+            builder.environment().put("KVFERRY_MOONCAKE_STORE_TIER_LOG", "1");
+            builder.environment().put("MOONCAKE_ENABLE_OFFLOAD", "1");
+            builder.environment().put("MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES", staging);
+            return run(builder.redirectError(log.toFile()).start(), log);
+        } finally {
+            stop(owner);
+            Folders.delete(folder);
+        }
+    }
+
+    private static Run run(Process engine, Path log) throws IOException, InterruptedException {
+        var figures = new TreeMap<String, String>();
+        try (BufferedReader lines = engine.inputReader(StandardCharsets.UTF_8)) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                if (line.startsWith("@ ")) {
+                    var matcher = FIGURE.matcher(line);
+                    while (matcher.find()) {
+                        figures.put(matcher.group(1), matcher.group(2));
+                    }
+                }
+            }
+        } finally {
+            stop(engine);
+        }
+        var sums = new TreeMap<String, Long>();
+        int count = 0;
+        for (String line : Files.readAllLines(log)) {
+            int at = line.indexOf(TIER_LINE);
+            if (at < 0) {
+                System.out.println("# " + line);
+                continue;
+            }
+            if (count < SHOWN) {
+                System.out.println("# " + line.substring(at));
+            }
+            count++;
+            for (Pattern pattern : List.of(COUNT, BYTES)) {
+                var matcher = pattern.matcher(line);
+                while (matcher.find()) {
+                    sums.merge(matcher.group(1), Long.parseLong(matcher.group(2)), Long::sum);
+                }
+            }
+        }
+        return new Run(figures, sums, count, engine.exitValue());
+    }
+
+    private static Process owner(Path folder, String pool) throws IOException {
+        return new ProcessBuilder(
+                        java(
+                                MAIN,
+                                List.of(),
+                                List.of(
+                                        "owner",
+                                        "--port",
+                                        "0",
+                                        "--http-port",
+                                        "0",
+                                        "--global-segment-size",
+                                        pool,
+                                        "--kv-lease-ttl",
+                                        LEASE,
+                                        "--ssd-path",
+                                        folder.resolve("tier").toString(),
+                                        "--json",
+                                        "--stop-with-stdin")))
+                .redirectError(folder.resolve("owner.log").toFile())
+                .start();
+    }
+
+    /// Where the owner is, once it is ready.
+    private static String address(Process owner) throws IOException {
+        BufferedReader lines = owner.inputReader(StandardCharsets.UTF_8);
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            var matcher = ADDRESS.matcher(line);
+            if (matcher.find()) {
+                return matcher.group(1);
+            }
+        }
+        throw new IOException("the owner ended before it was ready");
+    }
+
+    private static List<String> java(String main, List<String> options, List<String> arguments) {
+        var command = new ArrayList<String>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(
+                List.of(
+                        "--add-modules",
+                        "jdk.incubator.vector",
+                        "--enable-native-access=ALL-UNNAMED"));
+        command.addAll(options);
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main));
+        command.addAll(arguments);
+        return command;
+    }
+
+    private static void stop(Process process) throws IOException, InterruptedException {
+        process.getOutputStream().close();
+        if (!process.waitFor(30, TimeUnit.SECONDS)) {
+            process.destroyForcibly();
+            process.waitFor(30, TimeUnit.SECONDS);
+        }
+    }
+}
