@@ -21,7 +21,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
 /// One transfer: run by one I/O thread, ended by it, by the deadline thread or by a cancellation,
-/// whoever is first.
+/// by the first of these.
 final class FileTransfer implements Transfer, Runnable {
     /// Between two of these the transfer looks whether it was cancelled.
     private static final long CHUNK_BYTES = 4 << 20;

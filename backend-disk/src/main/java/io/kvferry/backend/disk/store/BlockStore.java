@@ -28,7 +28,7 @@ import java.util.List;
 /// flight end, and stops the threads.
 ///
 /// What holds:
-/// - A block is readable whole or not at all, in every process, whatever is killed when.
+/// - A block is readable as a whole or not at all, in every process, also if a process is killed.
 /// - The first writer of a key wins; later ones learn that it was there.
 /// - Every byte handed out was checked against CRC32C, key, namespace and lengths, and against the
 ///   fleet's key where there is one; a damaged file is deleted.

@@ -222,7 +222,7 @@ final class BlockWriter {
                 gathers && gatherer != null
                         ? gatherer.write(task, handle)
                         : writeStaging(handle, bytes);
-        // Should this fail, the block may be evicted early, no more.
+        // If this fails, the block is only evicted earlier.
         timeByName = core.calls().setModified(handle, time) == -Errno.ENOSYS;
         rc = core.publisher().complete(handle, rc);
         if (rc == 0) {

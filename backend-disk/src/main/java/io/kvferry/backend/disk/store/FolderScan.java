@@ -27,7 +27,7 @@ final class FolderScan {
     /// Changes so close together may leave a folder with the same modification time.
     private static final long CLOSE_MILLIS = 2_000;
 
-    /// Every so many scans all folders are listed.
+    /// Number of scans after which all folders are listed again.
     private static final int FULL_EVERY = 20;
 
     private record Found(KeyDigest digest, long bytes, long modifiedNanos) {}
@@ -155,8 +155,8 @@ final class FolderScan {
         long now = System.currentTimeMillis();
         var times = core.config().times();
         long oldestAllowed = now - times.tempMaxAge().toMillis();
-        // The file of a victim that nobody has written over yet may have a time to come, but none
-        // further away; otherwise the clock was set back.
+        // A victim's file that was not written over yet may have a time in the future, but no later
+        // one than this; a later one means that the clock was set back.
         long latest = now + times.tempMaxAge().plus(times.recency()).toMillis();
         forEachFile(
                 core.folder().temps(),

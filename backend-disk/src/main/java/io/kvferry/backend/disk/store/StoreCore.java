@@ -251,7 +251,7 @@ final class StoreCore {
         return rc;
     }
 
-    /// Makes the folders again should somebody have deleted them, as opening the store does.
+    /// Makes the folders again if they were deleted, as opening the store does.
     ///
     /// @param deadlineNanos for other threads that do the same
     void restoreFolder(long deadlineNanos) {
@@ -277,8 +277,8 @@ final class StoreCore {
         }
     }
 
-    /// Goes on with the lock files that other processes have open, should somebody have deleted the
-    /// folder and another process have made it again.
+    /// Reopens the lock files if the folder was deleted and another process has made it again, so
+    /// that all processes use the same ones.
     void reopenLocks(long deadlineNanos) {
         lock.reopen(deadlineNanos);
         folderUsers.reopen();

@@ -57,9 +57,8 @@ public final class EvictionLock implements AutoCloseable {
         }
     }
 
-    /// Goes on with the file that has the name now, should somebody have deleted the other one;
-    /// with the old one, which no new process knows, where there is none. Waits for the lock as
-    /// [#lock] does.
+    /// Opens the file that has the name now if the one that is open was deleted. If there is none,
+    /// keeps the old one, which new processes cannot find. Waits for the lock as [#lock] does.
     public void reopen(long deadlineNanos) {
         if (!take(deadlineNanos)) {
             return;
