@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.wire.Payload;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.locks.LockSupport;
 
 /// What an engine does with the halves of connectors of every family.
 public final class Halves {
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(60);
+
     private Halves() {}
 
     /// Through bytes: halves may live in different processes.
@@ -38,9 +45,10 @@ public final class Halves {
         return report;
     }
 
-    /// Closes worker halves on a thread of its own, as an engine closes one that it has given up.
+    /// Closes worker halves as an engine closes those that it has given up: on a thread of its own,
+    /// and again while one says that its threads may still touch the engine's memory.
     public static void closeElsewhere(List<? extends WorkerHalf> workers) {
-        var closing = new FutureTask<Void>(() -> workers.forEach(WorkerHalf::close), null);
+        var closing = new FutureTask<Void>(() -> workers.forEach(Halves::closeWhole), null);
         var thread = Thread.ofPlatform().name("closes-workers").start(closing);
         try {
             thread.join(); // so that it is not taken for one that the connector left behind
@@ -53,6 +61,31 @@ public final class Halves {
                 throw own;
             }
             throw new AssertionError("closing worker halves: " + e.getCause(), e.getCause());
+        }
+    }
+
+    private static void closeWhole(WorkerHalf half) {
+        var limit = Deadline.in(CLOSE_LIMIT);
+        while (!isClosed(half)) {
+            if (limit.passed()) {
+                throw new AssertionError("a worker half is not closed within " + CLOSE_LIMIT);
+            }
+            LockSupport.parkNanos(1_000_000);
+        }
+    }
+
+    /// Asks a half to be closed.
+    ///
+    /// @return false when it says that its threads may still touch the engine's memory
+    public static boolean isClosed(WorkerHalf half) {
+        try {
+            half.close();
+            return true;
+        } catch (KvFerryException e) {
+            if (e.code() != ErrorCode.TIMEOUT) {
+                throw e;
+            }
+            return false;
         }
     }
 }

@@ -27,6 +27,7 @@ import java.util.stream.Collectors;
 /// | short deadlines, revocations answered late or never | requests that wait for ever | 39 |
 /// | scarce blocks, items larger than half the encoder cache | references that preempted requests keep | 101 |
 /// | items without content that nobody has | failures of others than the request that needs the item | 4 |
+/// | requests that are more urgent than others | rows that a preempted request keeps while others run | 347 |
 /// | items that never get room | requests that wait for them for ever | 102 |
 /// | encode engines | items that are reserved in part | 159 |
 /// | encode engines, items larger than the cache | requests that wait for ever and block others | 3 |
@@ -74,6 +75,7 @@ class CompositeInterleavingTest {
         "19, a request whose load is done is not overtaken by waiting ones",
         "113, a request whose load is done is not overtaken by waiting ones",
         "101, a request that is preempted gives its references on items back",
+        "347, a request that is preempted gives its references on items back",
         "4, an item that nobody can serve fails the request that needs it and no other",
         "102, a request does not wait for items that never get room",
         "159, room is reserved for all items of a request or for none",

@@ -8,7 +8,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
@@ -16,7 +15,6 @@ import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.tck.JsonShape;
 import io.kvferry.tck.PluginChecks;
-import io.kvferry.tck.PluginCopy;
 import io.kvferry.tck.faults.CallLog;
 import io.kvferry.tck.faults.Recording;
 import io.kvferry.tck.harness.ConnectorHarness;
@@ -31,7 +29,6 @@ import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
 /// Groups F and G of [KvConnectorContract]: ranks, losing against another connector, life cycle,
@@ -234,64 +231,8 @@ abstract class KvLifecycleTests extends KvSaveTests {
         }
     }
 
-    private HarnessShape fitting(HarnessShape shape) {
+    final HarnessShape fitting(HarnessShape shape) {
         return capabilities().requiredLayout().map(shape::withLayout).orElse(shape);
-    }
-
-    @Test
-    @DisplayName(
-            "G46a closing with transfers in flight ends them; closing twice is harmless; nothing stays behind")
-    void closingEndsEverything() {
-        var pair = pair();
-        var tokens = prompt(46, 8, 1);
-        var params = pair.make(tokens);
-        if (loads()) {
-            var request = pair.want(tokens, params);
-            pair.consumer.allocate(request, 0, pair.awaitHit(request, 0));
-            pair.consumer.step();
-        }
-        var saving = pair.producer.submit("saving", prompt(461, 6, 1));
-        pair.producer.allocate(saving, 0, LookupResult.MISS);
-        pair.producer.schedule(saving, 100);
-        pair.producer.step();
-        for (var harness : List.of(pair.consumer, pair.producer)) {
-            harness.closeHalves();
-            harness.closeHalves();
-            harness.scribble();
-        }
-        LockSupport.parkNanos(30_000_000);
-        for (var harness : List.of(pair.consumer, pair.producer)) {
-            assertThat(harness.changedSinceScribble()).as("writes after close").isEmpty();
-        }
-        // Threads, files and ports are checked after each test.
-    }
-
-    @Test
-    @DisplayName("G46b the class loader of a closed connector can be collected")
-    void classLoaderUnloads() {
-        assumeTrue(standsAlone(), "the plugin needs classes of its host");
-        PluginCopy.mustUnload(KvConnectorProvider.class, provider(), limit(), this::oneLife);
-    }
-
-    /// Saves and, where it can, loads.
-    private void oneLife(KvConnectorProvider connector) {
-        for (int i = 0; i < 2; i++) {
-            try (var harness =
-                    ConnectorHarness.open(
-                            connector,
-                            config(producerRole(), "unloaded", optionsOfThisTest()),
-                            fitting(shape()),
-                            host(),
-                            7)) {
-                var request = harness.submit("r", prompt(462, 3, 1));
-                harness.admit(request);
-                harness.step();
-                harness.awaitLoad(request, limit());
-                harness.prefill(request, 100);
-                harness.finish(request, FinishReason.STOP);
-                harness.settle(limit());
-            }
-        }
     }
 
     @Test

@@ -20,7 +20,7 @@ import java.util.Arrays;
 import java.util.Optional;
 
 /// Loads that fail in part: on one rank of several, in one group of several.
-abstract class KvRankTests extends KvLifecycleTests {
+abstract class KvRankTests extends KvCloseTests {
     @Test
     @DisplayName(
             "F44c what is computed on a synchronous load that failed on another rank is never stored")

@@ -277,23 +277,17 @@ final class MemoryEcWorker implements EcWorkerConnector {
 
     @Override
     public void close() {
-        if (closed && background.isTerminated()) {
+        if (closed) {
             return;
         }
-        closed = true;
         locked(() -> revoked.addAll(running));
         background.shutdown();
-        try {
-            if (!background.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
-                throw new KvFerryException(
-                        ErrorCode.TIMEOUT, "encoder loads did not stop in " + CLOSE_SECONDS + " s");
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            background.shutdownNow();
-        } finally {
-            store.close();
+        if (!MemoryWorker.hasEnded(background, CLOSE_SECONDS)) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, "encoder loads did not stop in " + CLOSE_SECONDS + " s");
         }
+        closed = true;
+        store.close();
     }
 
     private <T> T locked(Supplier<T> action) {

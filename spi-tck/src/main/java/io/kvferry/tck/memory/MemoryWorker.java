@@ -17,6 +17,7 @@ import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -26,6 +27,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -262,25 +264,37 @@ final class MemoryWorker implements WorkerConnector {
 
     @Override
     public void close() {
-        if (closed && background.isTerminated()) {
+        if (closed) {
             return;
         }
-        closed = true;
         offers.values().forEach(HandOff::withdraw);
         offers.clear();
         jobs.values().forEach(MemoryJob::revoke);
         background.shutdown();
-        try {
-            if (!background.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
-                throw new KvFerryException(
-                        ErrorCode.TIMEOUT,
-                        "transfers of rank " + rank + " did not stop in " + CLOSE_SECONDS + " s");
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            background.shutdownNow();
-        } finally {
-            store.close();
+        if (!hasEnded(background, CLOSE_SECONDS)) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "transfers of rank " + rank + " did not stop in " + CLOSE_SECONDS + " s");
         }
+        closed = true;
+        store.close();
+    }
+
+    /// An interrupt does not end the wait: the threads may touch the engine's memory.
+    static boolean hasEnded(ExecutorService threads, long seconds) {
+        var limit = Deadline.in(Duration.ofSeconds(seconds));
+        boolean interrupted = false;
+        boolean ended = threads.isTerminated();
+        while (!ended && !limit.passed()) {
+            try {
+                ended = threads.awaitTermination(limit.remainingNanos(), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException _) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return ended;
     }
 }

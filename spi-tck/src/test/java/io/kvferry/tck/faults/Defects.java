@@ -5,6 +5,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 
@@ -55,6 +56,23 @@ final class Defects {
                         NEVER.await();
                     } catch (InterruptedException e) {
                         Thread.currentThread().interrupt();
+                    }
+                });
+    }
+
+    /// Writes to the regions for half a second, in a thread of its own.
+    static void writeOn(List<KvRegion> regions) {
+        Thread.ofPlatform()
+                .daemon()
+                .name("mutant-writes")
+                .start(() -> {
+                    long end = System.nanoTime() + 500_000_000;
+                    try {
+                        while (System.nanoTime() < end) {
+                            regions.forEach(region -> region.block(0).fill((byte) 7));
+                        }
+                    } catch (IllegalStateException e) {
+                        // the memory is gone
                     }
                 });
     }

@@ -3,6 +3,7 @@ package io.kvferry.tck.faults;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -11,6 +12,7 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.tck.kv.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryConnectorTckTest;
@@ -25,6 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
 /// KV connectors with one defect each, as subclasses of the contract. Not run by themselves:
@@ -279,6 +282,45 @@ final class KvMutants {
         WorkerConnector worker(WorkerConnector half) {
             Defects.leakAThread();
             return half;
+        }
+    }
+
+    static class IsNeverClosed extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return Defects.instead(
+                    WorkerConnector.class,
+                    half,
+                    "close",
+                    (_, _, _) -> {
+                        throw new KvFerryException(ErrorCode.TIMEOUT, "for ever");
+                    });
+        }
+    }
+
+    /// Says TIMEOUT, and then that it is closed, while a thread still writes.
+    static class SaysClosedWhileItWrites extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var regions = new ArrayList<KvRegion>();
+            var asked = new AtomicInteger();
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (called, arguments, proceed) -> {
+                        if (called.getName().equals("registerRegions")) {
+                            ((List<?>) arguments[0]).forEach(each -> regions.add((KvRegion) each));
+                        }
+                        if (!called.getName().equals("close")) {
+                            return proceed.run();
+                        }
+                        if (asked.incrementAndGet() == 1) {
+                            proceed.run();
+                            Defects.writeOn(regions);
+                            throw new KvFerryException(ErrorCode.TIMEOUT, "threads still write");
+                        }
+                        return null;
+                    });
         }
     }
 }

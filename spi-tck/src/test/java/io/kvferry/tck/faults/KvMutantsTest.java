@@ -42,6 +42,9 @@ class KvMutantsTest {
                             KvClaimMutants.ClaimsWhatItCannot.class, "resetMakesEverythingAMiss"),
                     new Mutation(KvClaimMutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
                     new Mutation(KvMutants.LeaksAThread.class, "closingEndsEverything"),
+                    new Mutation(KvMutants.IsNeverClosed.class, "closingIsOverWhenItReturns"),
+                    new Mutation(
+                            KvMutants.SaysClosedWhileItWrites.class, "closingIsOverWhenItReturns"),
                     new Mutation(
                             KvBlockMutants.SyncLoadsComeLate.class,
                             "synchronousLoadsAreInPlaceInTime"),
