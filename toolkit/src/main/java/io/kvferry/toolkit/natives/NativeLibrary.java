@@ -10,6 +10,7 @@ import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
+import java.nio.file.Path;
 import java.util.Optional;
 
 /// A C library of another project, loaded at run time. It stays loaded until the JVM ends, because
@@ -37,7 +38,10 @@ public final class NativeLibrary {
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason and how to get the library
     public static NativeLibrary load(String file, String product, String howToGet) {
         try {
-            var symbols = SymbolLookup.libraryLookup(file, Arena.global());
+            var symbols =
+                    file.indexOf('/') < 0
+                            ? SymbolLookup.libraryLookup(file, Arena.global())
+                            : SymbolLookup.libraryLookup(Path.of(file), Arena.global());
             return new NativeLibrary(file, product, howToGet, symbols);
         } catch (IllegalArgumentException e) {
             throw unavailable("cannot load " + file + " (" + e.getMessage() + "): " + howToGet, e);

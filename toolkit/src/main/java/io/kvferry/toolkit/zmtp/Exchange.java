@@ -139,8 +139,10 @@ public final class Exchange implements SideChannel.Call {
     ///
     /// @return false when it must not be: it is over, and its end says that it was not sent
     boolean leaves() {
-        return departure.compareAndSet(Departure.NOT_YET, Departure.SENT)
-                || departure.get() == Departure.SENT;
+        if (departure.compareAndSet(Departure.NOT_YET, Departure.SENT)) {
+            SideChannel.guard(address, answers::onLeaving);
+        }
+        return departure.get() == Departure.SENT;
     }
 
     /// The connection stands.

@@ -17,13 +17,17 @@ import java.util.Set;
 ///
 /// Threading: the channel's thread; verdicts are delivered on the decode loop.
 final class DecodeAnswers implements SideChannel.Answers {
-    /// Delivered on the decode loop, one per request, or a single [#layoutMissed].
+    /// Delivered on the decode loop: one per request, or a single [#layoutMissed]; [#leaving] and
+    /// offers come before.
     interface Verdicts {
         /// @param echo the layout id that the worker repeated, 0 for none
         void ok(String request, long echo);
 
         /// @param lost whether the worker itself is gone, rather than the request refused
         void failed(String request, Failure failure, boolean lost);
+
+        /// The requests are about to leave; before any other verdict.
+        void leaving();
 
         /// The worker has heard nothing of the request and will not.
         ///
@@ -105,6 +109,11 @@ final class DecodeAnswers implements SideChannel.Answers {
     @Override
     public void onLost(Failure failure) {
         failAll(failure, saysThatItIsGone(failure));
+    }
+
+    @Override
+    public void onLeaving() {
+        service.onLoop(verdicts::leaving);
     }
 
     @Override

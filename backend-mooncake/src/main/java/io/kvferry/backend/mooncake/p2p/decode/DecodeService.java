@@ -46,6 +46,10 @@ public final class DecodeService implements AutoCloseable {
     private static final Duration EXPOSED_PATIENCE = Duration.ofSeconds(5);
 
     private static final Duration EXPOSED_AGAIN = Duration.ofMillis(20);
+
+    /// Longer than any request waits for its turn; then it leaves, or will not.
+    private static final Duration UNTIL_IT_LEAVES = Duration.ofDays(1);
+
     private static final Logger LOG = LoggerFactory.getLogger(DecodeService.class);
 
     private final SideChannel channel;
@@ -131,11 +135,10 @@ public final class DecodeService implements AutoCloseable {
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
         if (opensToAnybody(prefiller)) {
-            var longest = settings.abortTimeout().plus(settings.transferTimeout());
             live.stream()
                     .filter(fetch -> fetch.grant().isPresent())
                     .forEach(fetch ->
-                            addresses.forEach(address -> fetch.exposeTo(address, longest)));
+                            addresses.forEach(address -> fetch.exposeTo(address, UNTIL_IT_LEAVES)));
         }
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
     }
@@ -239,6 +242,13 @@ public final class DecodeService implements AutoCloseable {
                             }
 
                             @Override
+                            public void leaving() {
+                                var longest =
+                                        settings.abortTimeout().plus(settings.transferTimeout());
+                                group.forEach(fetch -> fetch.askedFor(address, longest));
+                            }
+
+                            @Override
                             public void notSent(String request, Failure failure, boolean lost) {
                                 Optional.ofNullable(byRequest.get(request))
                                         .ifPresent(fetch -> {
@@ -274,9 +284,8 @@ public final class DecodeService implements AutoCloseable {
                         SideChannel.Turn.LONG,
                         settings.carriage(prefiller.kvferry()),
                         answers);
-        // What a prefiller without capabilities has heard of must be answered: its blocks rest
-        // until
-        // then.
+        // A prefiller without capabilities that has heard of a load must answer: the blocks rest
+        // until then.
         withLast(group, opensToAnybody(prefiller) ? call::withdraw : call::cancel);
     }
 

@@ -128,6 +128,13 @@ final class Fetch {
         writers.put(address, Deadline.in(longest));
     }
 
+    /// Such a worker hears of it now, ended or not.
+    ///
+    /// @param longest as for [#exposeTo]
+    void askedFor(String address, Duration longest) {
+        writers.computeIfPresent(address, (_, _) -> Deadline.in(longest));
+    }
+
     /// Its workers may go on for that long, whatever they have said.
     void exposeAgain(Duration longest) {
         writers.replaceAll((_, _) -> Deadline.in(longest));

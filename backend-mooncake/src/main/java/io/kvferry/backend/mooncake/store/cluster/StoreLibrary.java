@@ -135,7 +135,10 @@ final class StoreLibrary {
                         .or(() ->
                                 Optional.ofNullable(System.getenv(ClusterConfig.LIBRARY_VARIABLE))
                                         .filter(text -> !text.isBlank()));
-        return LOADED.computeIfAbsent(named.orElse(FILE), StoreLibrary::link);
+        var name = named.orElse(FILE);
+        return LOADED.computeIfAbsent(
+                name.equals(FILE) ? name : Path.of(name).toAbsolutePath().toString(),
+                StoreLibrary::link);
     }
 
     private static StoreLibrary link(String name) {

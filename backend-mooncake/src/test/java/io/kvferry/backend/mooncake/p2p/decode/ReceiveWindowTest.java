@@ -31,6 +31,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.MemorySegment;
 import java.net.URI;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -251,6 +252,58 @@ class ReceiveWindowTest {
             assertThat(unreached.request().message().reqBlocks())
                     .as("still frees the prefiller, and names no blocks")
                     .hasEntrySatisfying("d-1", blocks -> assertThat(blocks.releaseOnly()).isTrue());
+        } finally {
+            for (var link : links) {
+                link.close();
+            }
+        }
+    }
+
+    /// A request may wait long for its turn, and the prefiller's limits begin when it hears of it.
+    @Test
+    void howLongARequestExposesBlocksCountsFromWhenItLeaves() throws Exception {
+        decoder.close();
+        var second = Duration.ofSeconds(1);
+        decoder =
+                new TestEngine(
+                        Shape.SMALL,
+                        KvRole.CONSUMER,
+                        "d",
+                        Map.of(
+                                "peer_layout",
+                                "alike",
+                                "abort_request_timeout",
+                                "1s",
+                                "transfer_timeout",
+                                "1s"));
+        var links = new ArrayList<CutLink>();
+        try (var unreached =
+                new ScriptedPrefiller(address -> {
+                    var link = heldLink(address);
+                    links.add(link);
+                    return "tcp://127.0.0.1:" + link.port();
+                })) {
+            int tokens = BLOCKS * TestEngine.BLOCK_TOKENS;
+            var revoked =
+                    decoder.admitDecode(
+                            decoder.request("d-1", tokens, FIRST, unreached.params("x")), 0);
+            decoder.admitDecode( // keeps the request of both from being withdrawn
+                    decoder.request("d-2", tokens, FIRST + BLOCKS, unreached.params("y")), 0);
+            decoder.step();
+            var begun = links.getFirst().carried();
+            assertThat(begun.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            decoder.revoke(revoked);
+            assertThat(decoder.await(revoked)).isInstanceOf(Completion.Revoked.class);
+            Thread.sleep(second.multipliedBy(5).dividedBy(2)); // longer than both limits together
+
+            long before = System.nanoTime();
+            links.getFirst().release();
+            assertThat(unreached.request().message().reqBlocks()).containsKeys("d-1", "d-2");
+            load("d-3");
+            assertThat(request().message().reqBlocks()).containsOnlyKeys("d-3");
+            assertThat(Duration.ofNanos(System.nanoTime() - before))
+                    .as("the first prefiller may write all that time")
+                    .isGreaterThanOrEqualTo(second.multipliedBy(2));
         } finally {
             for (var link : links) {
                 link.close();

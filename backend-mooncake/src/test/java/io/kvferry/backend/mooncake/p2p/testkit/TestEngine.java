@@ -423,6 +423,13 @@ public final class TestEngine implements AutoCloseable {
 
     /// Admits a decode whose first `local` tokens are here already, and returns the load.
     public TransferId beginDecode(FakeRequest request, int local) {
+        var id = admitDecode(request, local);
+        step();
+        return id;
+    }
+
+    /// As [#beginDecode], in the next step.
+    public TransferId admitDecode(FakeRequest request, int local) {
         scheduler.onRequest(request);
         var id = TransferId.load(request.id(), 0);
         var found = scheduler.lookup(request, local);
@@ -431,7 +438,6 @@ public final class TestEngine implements AutoCloseable {
                         ? new LoadAssignment(id, local, local + hit.tokens(), hit.mode())
                         : LoadAssignment.none(id);
         scheduler.onAllocated(request, request.table(), load);
-        step();
         return id;
     }
 

@@ -133,7 +133,7 @@ final class TeLibrary {
     static TeLibrary load(Path path) {
         return new TeLibrary(
                 NativeLibrary.load(
-                        path.toString(),
+                        path.toAbsolutePath().toString(),
                         "Mooncake's transfer engine with its C API",
                         NativeTransferEngine.HOW_TO_GET));
     }
