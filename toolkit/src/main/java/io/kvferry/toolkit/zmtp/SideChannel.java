@@ -99,7 +99,7 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// Takes what comes of an exchange; never two calls at a time.
+    /// Takes what comes of an exchange; never two calls at a time, but for [#onLeaving].
     public interface Answers {
         /// An answer came.
         Reading onAnswer(byte[] message);

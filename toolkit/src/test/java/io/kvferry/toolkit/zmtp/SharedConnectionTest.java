@@ -244,15 +244,30 @@ class SharedConnectionTest {
 
     @Test
     void anotherImplementationIsServedAsEver() throws Exception {
-        var p = new Prefiller(true);
-        var port = port(p, Optional.empty());
+        var shares =
+                new SideChannel.Requests() {
+                    @Override
+                    public void onRequest(SideChannel.Asker asker, byte[] message) {
+                        asker.last(message);
+                    }
+
+                    @Override
+                    public boolean shares() {
+                        return true;
+                    }
+                };
+        var port = port(shares, Optional.empty());
         try (var context = new ZContext()) {
-            var dealer = context.createSocket(SocketType.DEALER);
-            dealer.setReceiveTimeOut((int) SOON.toMillis());
-            dealer.connect(port.address());
-            dealer.send("hello");
-            p.next().last("last");
-            assertThat(dealer.recvStr()).isEqualTo("last");
+            String answer = null;
+            // Some connections that JeroMQ makes stall: it does not read our greeting.
+            for (int attempt = 0; attempt < 10 && answer == null; attempt++) {
+                var dealer = context.createSocket(SocketType.DEALER);
+                dealer.setReceiveTimeOut(3_000);
+                dealer.connect(port.address());
+                dealer.send("hello");
+                answer = dealer.recvStr();
+            }
+            assertThat(answer).isEqualTo("hello");
         }
     }
 
