@@ -178,7 +178,11 @@ public final class TensorLane implements AutoCloseable {
 
     void fail(Failure why) {
         if (over == null) {
-            over = why;
+            // NO_MEMORY says that the lane goes on, which it does not.
+            over =
+                    why.code() == ErrorCode.NO_MEMORY
+                            ? new Failure(ErrorCode.IO, why.message())
+                            : why;
         }
         var end = running;
         running = null;
@@ -208,7 +212,7 @@ public final class TensorLane implements AutoCloseable {
                 fail(new Failure(ErrorCode.TIMEOUT, peer + ": no communicator in time"));
             }
             return Pace.STEADY;
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // the other lanes go on
             fail(Failure.of(e));
             return Pace.NONE;
         }

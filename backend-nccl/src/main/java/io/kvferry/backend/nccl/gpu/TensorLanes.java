@@ -230,31 +230,37 @@ public final class TensorLanes implements AutoCloseable {
             GpuDriver.@Nullable Buffer buffer,
             long bytes) {
         watched = Stream.of(watched).filter(each -> each != lane).toArray(TensorLane[]::new);
-        var _ =
-                Thread.ofPlatform()
-                        .name(name + "-free")
-                        .daemon(true)
-                        .start(() -> {
-                            quietly(lane.peer(), driver::bind);
-                            if (communicator != null) {
-                                quietly(lane.peer(), communicator::abort);
-                            }
-                            if (stream != null) {
-                                quietly(lane.peer(), stream::close);
-                            }
-                            if (buffer != null) {
-                                quietly(lane.peer(), buffer::close);
-                                room.give(bytes);
-                            }
-                            open.decrementAndGet();
-                            post(() -> {}); // the thread may end
-                        });
+        Runnable work =
+                () -> {
+                    try {
+                        quietly(lane.peer(), driver::bind);
+                        if (communicator != null) {
+                            quietly(lane.peer(), communicator::abort);
+                        }
+                        if (stream != null) {
+                            quietly(lane.peer(), stream::close);
+                        }
+                        if (buffer != null) {
+                            quietly(lane.peer(), buffer::close);
+                            room.give(bytes);
+                        }
+                    } finally {
+                        open.decrementAndGet();
+                        post(() -> {}); // the loop's thread may end
+                    }
+                };
+        try {
+            var _ = Thread.ofPlatform().name(name + "-free").daemon(true).start(work);
+        } catch (OutOfMemoryError e) { // no thread is to be had
+            LOG.warn("{}: a lane is freed on the GPU's own thread: {}", name, e.toString());
+            work.run();
+        }
     }
 
     private void quietly(String peer, Runnable step) {
         try {
             step.run();
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // the rest is freed all the same
             LOG.warn("{}: ending the communicator with {}: {}", name, peer, e.toString());
         }
     }
