@@ -3,6 +3,7 @@ package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.P2pPlan.Peer;
 import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.backend.nccl.vllm.VllmExchange;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
@@ -46,6 +47,9 @@ final class P2pScheduler implements SchedulerConnector {
     /// Requests whose prompt was pushed, by transfer.
     private final Map<String, Tracked> pushedTransfers = new HashMap<>();
 
+    /// Of protocol 0, by transfer.
+    private final Remembered<String, PromptMark> prompts = Remembered.byText();
+
     private List<P2pPlan.Push> pushes = new ArrayList<>();
     private List<P2pPlan.Hold> holds = new ArrayList<>();
     private List<P2pPlan.Withdrawal> withdrawals = new ArrayList<>();
@@ -85,11 +89,35 @@ final class P2pScheduler implements SchedulerConnector {
 
     @Override
     public void onRequest(RequestView request) {
-        var tracked = new Tracked(handOvers.read(request));
+        var tracked = new Tracked(withOnePrompt(handOvers.read(request), request));
         if (tracked.handOver instanceof HandOver.None(var trouble) && !trouble.isEmpty()) {
             tell(request, "this request is neither sent nor fetched", trouble);
         }
         requests.put(request.id(), tracked);
+    }
+
+    /// Messages of protocol 0 do not say which prompt a tensor is of. All prompts of one call have
+    /// the same id here, and a client may use an id again: the first prompt has it, and another one
+    /// is neither sent nor fetched.
+    private HandOver withOnePrompt(HandOver handOver, RequestView request) {
+        var transfer =
+                switch (handOver) {
+                    case HandOver.Send send -> send.transfer();
+                    case HandOver.Receive receive -> receive.transfer();
+                    case HandOver.None _ -> "";
+                };
+        if (!settings.vllm() || transfer.isEmpty()) {
+            return handOver;
+        }
+        var mark = mark(request);
+        var key = VllmExchange.transfer(transfer);
+        var known = prompts.get(key);
+        if (known == null) {
+            prompts.put(key, mark);
+        }
+        return known == null || known.equals(mark)
+                ? handOver
+                : new HandOver.None("protocol 0: another prompt has this request id");
     }
 
     private void tell(RequestView request, String what, String detail) {

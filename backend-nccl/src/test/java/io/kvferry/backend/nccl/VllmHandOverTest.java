@@ -195,6 +195,96 @@ class VllmHandOverTest {
         }
     }
 
+    private interface Exchanges {
+        void run(Engine alone, Engine p, Engine d, String id);
+    }
+
+    private void between(String mode, Exchanges exchanges) throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p =
+                        P2pEngines.open(
+                                KvRole.PRODUCER,
+                                1,
+                                vllm(mode, pPort, "flash_attn"),
+                                HostServices.NONE,
+                                provider());
+                var d =
+                        P2pEngines.open(
+                                KvRole.CONSUMER,
+                                1,
+                                vllm(mode, dPort, "flash_attn"),
+                                host(pool),
+                                provider())) {
+            exchanges.run(alone, p, d, id(pPort, dPort));
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    /// Decodes, and checks every token.
+    ///
+    /// @return whether the prompt was loaded; else it was computed
+    private static boolean decodes(Engine alone, Engine d, int[] prompt, String id) {
+        var outcome = finished(submit(d, prompt, id, GENERATED));
+        assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+        assertThat(loaded(outcome)).isIn(0, prompt.length - 1, prompt.length);
+        return loaded(outcome) > 0;
+    }
+
+    /// vLLM's prefiller counts the prompts of a call in its ids; all of them have one id here.
+    @ParameterizedTest
+    @ValueSource(strings = {"PUT_ASYNC", "GET"})
+    void aDecoderLoadsTheFirstPromptOfACallAlone(String mode) throws IOException {
+        int[] a = prompt(1, TOKENS);
+        int[] b = prompt(2, TOKENS);
+        between(
+                mode,
+                (alone, p, d, id) -> {
+                    finished(submit(p, b, "cmpl-" + id + "-1", 1));
+                    finished(submit(p, a, "cmpl-" + id + "-0", 1));
+                    assertThat(decodes(alone, d, a, id)).isTrue();
+                    assertThat(decodes(alone, d, b, id)).isFalse();
+                    assertThat(decodes(alone, d, b, "cmpl-" + id + "-1")).isTrue();
+                });
+    }
+
+    /// With PUT, the second prompt would come as the first once more, and cost both.
+    @ParameterizedTest
+    @ValueSource(strings = {"PUT_ASYNC", "GET"})
+    void aPrefillerHandsOverTheFirstPromptOfACallAlone(String mode) throws IOException {
+        int[] a = prompt(1, TOKENS);
+        int[] b = prompt(2, TOKENS);
+        between(
+                mode,
+                (alone, p, d, id) -> {
+                    finished(submit(p, a, id, 1));
+                    finished(submit(p, b, id, 1));
+                    if (mode.equals("GET")) { // as vLLM's decoder, which counts them, too
+                        assertThat(decodes(alone, d, b, "cmpl-" + id + "-1")).isFalse();
+                    }
+                    assertThat(decodes(alone, d, a, "cmpl-" + id + "-0")).isTrue();
+                });
+    }
+
+    /// vLLM's prefiller keeps what was got, and would give it again.
+    @Test
+    void aDecoderGetsNothingForAnotherPromptOfAnIdThatItKnows() throws IOException {
+        int[] a = prompt(1, TOKENS);
+        between(
+                "GET",
+                (alone, p, d, id) -> {
+                    finished(submit(p, a, id, 1));
+                    assertThat(decodes(alone, d, a, id)).isTrue();
+                    finished(submit(p, a, id, 1));
+                    assertThat(decodes(alone, d, prompt(2, TOKENS), id)).isFalse();
+                    assertThat(decodes(alone, d, a, id)).isTrue();
+                });
+    }
+
     @ParameterizedTest
     @ValueSource(strings = {"auto", "host", "tcp"})
     void withoutNcclItIsRefusedAtTheStart(String plane) throws IOException {

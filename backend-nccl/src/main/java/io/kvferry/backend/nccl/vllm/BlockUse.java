@@ -13,12 +13,16 @@ import java.util.function.Consumer;
 /// The use that one transfer makes of blocks of the engine. It ends once, and the end is told when
 /// no copy of it runs any more: from then on its blocks are not touched.
 ///
-/// Threading: any thread; one copy at a time.
+/// Threading: any thread. Several may copy at the same time: two peers get one prompt, or one that
+/// has connected anew gets it while its old communicator still takes a tensor.
 final class BlockUse {
     private final Consumer<Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
     private @Nullable Outcome outcome;
-    private boolean copying;
+
+    /// Copies that run.
+    private int copying;
+
     private boolean told;
 
     BlockUse(Consumer<Outcome> end) {
@@ -34,7 +38,7 @@ final class BlockUse {
             if (outcome != null) {
                 return false;
             }
-            copying = true;
+            copying++;
         } finally {
             lock.unlock();
         }
@@ -49,14 +53,14 @@ final class BlockUse {
     private void copied() {
         lock.lock();
         try {
-            copying = false;
+            copying--;
         } finally {
             lock.unlock();
         }
         tell();
     }
 
-    /// Ends it; a copy that runs is waited for by whoever is told, not by the caller.
+    /// Ends it; copies that run are waited for by whoever is told, not by the caller.
     void finish(Outcome how) {
         lock.lock();
         try {
@@ -91,7 +95,7 @@ final class BlockUse {
         lock.lock();
         try {
             how = outcome;
-            if (how == null || copying || told) {
+            if (how == null || copying > 0 || told) {
                 return;
             }
             told = true;

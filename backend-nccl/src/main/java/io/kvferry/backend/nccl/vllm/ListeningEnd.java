@@ -37,14 +37,19 @@ final class ListeningEnd implements SideChannel.Requests {
 
     private static final byte[] MISSING = new VllmMessage.Missing().encode();
 
-    /// libzmq connects anew by itself, and vLLM says NEW only once.
-    private static final Duration MISSED = Duration.ofSeconds(60);
+    /// libzmq connects anew by itself, and vLLM says NEW only once: a peer that is idle for a while
+    /// and is forgotten meanwhile could never be served again. The number of communicators is
+    /// bounded anyhow.
+    private static final Duration MISSED = Duration.ofHours(1);
+
+    private static final Duration WARNED = Duration.ofSeconds(10);
 
     private final VllmParts own;
     private final @Nullable ReceivedTensors received;
     private final @Nullable OfferedPrompts offered;
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<String, Caller> callers = new HashMap<>();
+    private Deadline warned = Deadline.in(Duration.ZERO);
     private boolean closed;
 
     /// @param received takes PUT; null for a rank that takes none
@@ -113,7 +118,7 @@ final class ListeningEnd implements SideChannel.Requests {
                 caller != null
                         && caller.strand.offer(() -> {
                             if (!use(caller, true)) {
-                                asker.answer(refusal);
+                                refuse(asker, refusal);
                                 return;
                             }
                             try {
@@ -123,8 +128,29 @@ final class ListeningEnd implements SideChannel.Requests {
                             }
                         });
         if (!taken) {
-            asker.answer(refusal);
+            refuse(asker, refusal);
         }
+    }
+
+    private void refuse(SideChannel.Asker asker, byte[] refusal) {
+        boolean warns;
+        lock.lock();
+        try {
+            warns = warned.passed(); // the same peer may ask for thousands of tensors
+            if (warns) {
+                warned = Deadline.in(WARNED);
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (warns) {
+            LOG.warn(
+                    "a request of {} at {} is refused: it has no communicator, or asks too much at"
+                            + " once",
+                    asker.identity(),
+                    asker.host());
+        }
+        asker.answer(refusal);
     }
 
     private @Nullable Caller find(SideChannel.Asker asker) {
@@ -161,13 +187,19 @@ final class ListeningEnd implements SideChannel.Requests {
         end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
         var lane = own.lanes().open(identity, id, 1);
         var caller = new Caller(identity, lane, asker);
+        Caller old;
         lock.lock();
         try {
-            if (!closed) {
-                callers.put(identity, caller);
-            }
+            // Another connection may have said the same meanwhile.
+            old = closed ? caller : callers.put(identity, caller);
         } finally {
             lock.unlock();
+        }
+        if (old != null) {
+            leave(old, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
+        }
+        if (old == caller) {
+            return;
         }
         caller.strand.add(() -> {
             try {
@@ -205,9 +237,13 @@ final class ListeningEnd implements SideChannel.Requests {
             lock.unlock();
         }
         if (caller != null) {
-            caller.lane.abandon(why); // ends what the strand waits for
-            caller.strand.add(() -> drop(caller)); // which is in nobody's way there
+            leave(caller, why);
         }
+    }
+
+    private void leave(Caller caller, Failure why) {
+        caller.lane.abandon(why); // ends what the strand waits for
+        caller.strand.add(() -> drop(caller)); // which is in nobody's way there
     }
 
     // ---- PUT, on the strand of the caller
@@ -228,7 +264,7 @@ final class ListeningEnd implements SideChannel.Requests {
             int layer = own.form().position(id.get().layer());
             if (layer < 0) {
                 throw new KvFerryException(
-                        ErrorCode.INCOMPATIBLE, "no layer of that name here: " + put.tensorId());
+                        ErrorCode.INCOMPATIBLE, "the prefiller has layers that are not here");
             }
             var slot = store.begin(transfer, layer, caller.identity, blocks);
             long bytes = own.form().bytes(blocks);
@@ -319,6 +355,8 @@ final class ListeningEnd implements SideChannel.Requests {
                 caller.missed = Deadline.in(MISSED);
                 busy = caller.busy;
                 known = true;
+            } else if (caller == null) { // its communicator had failed before
+                known = !identity.isEmpty();
             }
         } finally {
             lock.unlock();
@@ -344,7 +382,10 @@ final class ListeningEnd implements SideChannel.Requests {
         } finally {
             lock.unlock();
         }
-        old.forEach(identity -> end(identity, new Failure(ErrorCode.PEER_LOST, "gone for long")));
+        for (var identity : old) {
+            LOG.warn("{} has not come back within {}: its communicator ends", identity, MISSED);
+            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has not come back"));
+        }
     }
 
     void close() {

@@ -223,25 +223,29 @@ final class ReceivedTensors implements AutoCloseable {
     }
 
     private void copy(Transfer transfer, LoadTask load) {
+        Outcome outcome;
         try {
-            var misfit = load.misfit(transfer.blocks);
-            if (misfit.isPresent()) {
-                load.use().fail(misfit.get());
-                return;
-            }
-            for (int layer = 0; layer < form.layers(); layer++) {
-                int at = layer;
-                var memory = transfer.slots[layer].memory;
-                if (!load.use().copy(() -> load.scatter(form, at, transfer.blocks, memory))) {
-                    return;
-                }
-            }
-            load.use().finish(new Outcome.Done(load.bytes(form)));
+            outcome = copied(transfer, load);
         } catch (RuntimeException | Error e) {
-            load.use().fail(Failure.of(e));
-        } finally {
-            free(transfer);
+            outcome = new Outcome.Failed(Failure.of(e));
         }
+        free(transfer); // before anybody hears that it is over
+        load.use().finish(outcome);
+    }
+
+    private Outcome copied(Transfer transfer, LoadTask load) {
+        var misfit = load.misfit(transfer.blocks);
+        if (misfit.isPresent()) {
+            return new Outcome.Failed(misfit.get());
+        }
+        for (int layer = 0; layer < form.layers(); layer++) {
+            int at = layer;
+            var memory = transfer.slots[layer].memory;
+            if (!load.use().copy(() -> load.scatter(form, at, transfer.blocks, memory))) {
+                break; // it is over, with another outcome
+            }
+        }
+        return new Outcome.Done(load.bytes(form));
     }
 
     private void free(Transfer transfer) {

@@ -5,7 +5,6 @@ import io.kvferry.backend.nccl.gpu.TensorLanes;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.PeerAddress;
-import io.kvferry.backend.nccl.wire.RequestAddresses;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -25,6 +24,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /// What one rank exchanges with the ranks of vLLM's P2pNcclEngine (protocol 0):
 ///
@@ -55,6 +55,9 @@ public final class VllmExchange implements AutoCloseable {
     private final Map<PeerAddress, PutQueue> puts = new HashMap<>();
     private final Map<PeerAddress, GetQueue> gets = new HashMap<>();
     private String address = "";
+
+    /// Queues that something is being given to.
+    private int using;
 
     /// Transfers that may read or write blocks.
     private final AtomicInteger uses = new AtomicInteger();
@@ -123,8 +126,11 @@ public final class VllmExchange implements AutoCloseable {
             Deadline deadline,
             Consumer<Outcome> end) {
         var counted = counted(end);
-        return queue(puts, peer, PutQueue::new)
-                .map(queue -> queue.put(requestId, blocks, deadline, counted))
+        return with(
+                        puts,
+                        peer,
+                        PutQueue::new,
+                        queue -> queue.put(requestId, blocks, deadline, counted))
                 .orElseGet(() -> {
                     new BlockUse(counted).fail(full());
                     return NO_SENDING;
@@ -133,7 +139,15 @@ public final class VllmExchange implements AutoCloseable {
 
     /// Nothing is put to a peer for a while.
     public void avoid(PeerAddress peer) {
-        queue(puts, peer, PutQueue::new).ifPresent(PutQueue::avoid);
+        var _ =
+                with(
+                        puts,
+                        peer,
+                        PutQueue::new,
+                        queue -> {
+                            queue.avoid();
+                            return true;
+                        });
     }
 
     /// Offers a prompt to whoever gets it.
@@ -180,8 +194,18 @@ public final class VllmExchange implements AutoCloseable {
                 new LoadTask(
                         transfer(requestId), peer.toString(), promptBlocks, ids, deadline, use);
         if (gets) {
-            queue(this.gets, peer, GetQueue::new)
-                    .ifPresentOrElse(queue -> queue.get(requestId, task), () -> use.fail(full()));
+            var begun =
+                    with(
+                            this.gets,
+                            peer,
+                            GetQueue::new,
+                            queue -> {
+                                queue.get(requestId, task);
+                                return true;
+                            });
+            if (begun.isEmpty()) {
+                use.fail(full());
+            }
         } else {
             received.orElseThrow().load(task);
         }
@@ -212,11 +236,9 @@ public final class VllmExchange implements AutoCloseable {
                         new Failure(ErrorCode.CANCELLED, "the request does not load it")));
     }
 
-    /// The request's id without what servers add to it.
-    private static String transfer(String requestId) {
-        return RequestAddresses.parse(requestId)
-                .map(RequestAddresses::transferId)
-                .orElse(requestId);
+    /// What both engines call the transfer of a request, see [TensorIds#transfer(String)].
+    public static String transfer(String requestId) {
+        return TensorIds.transfer(requestId).orElse(requestId);
     }
 
     /// Counts the use of blocks until its end was told.
@@ -235,18 +257,33 @@ public final class VllmExchange implements AutoCloseable {
         Q make(VllmParts own, PeerAddress peer);
     }
 
-    private <Q> Optional<Q> queue(Map<PeerAddress, Q> queues, PeerAddress peer, Maker<Q> maker) {
+    /// Uses the queue of a peer, which is not forgotten meanwhile. Empty where there can be none.
+    private <Q, R> Optional<R> with(
+            Map<PeerAddress, Q> queues, PeerAddress peer, Maker<Q> maker, Function<Q, R> use) {
+        Q queue;
         lock.lock();
         try {
-            var known = queues.get(peer);
-            if (known != null || closed || queues.size() >= MOST_PEERS) {
-                return Optional.ofNullable(known);
+            queue = queues.get(peer);
+            if (queue == null) {
+                if (closed || queues.size() >= MOST_PEERS) {
+                    return Optional.empty();
+                }
+                queue = maker.make(parts(), peer);
+                queues.put(peer, queue);
             }
-            var made = maker.make(parts(), peer);
-            queues.put(peer, made);
-            return Optional.of(made);
+            using++;
         } finally {
             lock.unlock();
+        }
+        try {
+            return Optional.of(use.apply(queue)); // it calls out: without the lock
+        } finally {
+            lock.lock();
+            try {
+                using--;
+            } finally {
+                lock.unlock();
+            }
         }
     }
 
@@ -254,6 +291,9 @@ public final class VllmExchange implements AutoCloseable {
     private void forgetIdle() {
         lock.lock();
         try {
+            if (using > 0) {
+                return; // the next time
+            }
             puts.values().removeIf(PutQueue::isDown);
             gets.values().removeIf(GetQueue::isDown);
         } finally {

@@ -90,8 +90,7 @@ class TensorLaneTest {
                     var sending = CompletableFuture.runAsync(() -> from.send(BYTES));
                     to.receive(BYTES);
                     sending.join();
-                    assertThat(there.get(ValueLayout.JAVA_BYTE, BYTES - 1))
-                            .isEqualTo((byte) 7);
+                    assertThat(there.get(ValueLayout.JAVA_BYTE, BYTES - 1)).isEqualTo((byte) 7);
                 }
             }
         }

@@ -43,6 +43,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
 
 /// One rank against a peer that says what vLLM's P2pNcclEngine says, written here from its
 /// messages, with tensors that are computed here from vLLM's shapes. The peers run over the C
@@ -71,6 +72,7 @@ class VllmExchangeTest {
     private @Nullable VllmExchange started;
     private String address = "";
     private List<KvRegion> regions = List.of();
+    private @Nullable TensorForm form;
 
     @BeforeEach
     void reset() {
@@ -117,10 +119,12 @@ class VllmExchangeTest {
         var group =
                 new KvCacheGroup(
                         0, KvCacheGroup.Kind.FULL_ATTENTION, format, names, TOKENS, blockBytes);
+        var made = new TensorForm(new KvCacheSpec(List.of(group), BLOCKS), all, shape);
+        form = made;
         var exchange =
                 new VllmExchange(
                         lanes(terms.setUp, terms.turn),
-                        new TensorForm(new KvCacheSpec(List.of(group), BLOCKS), all, shape),
+                        made,
                         ownChannel,
                         terms.answer,
                         Duration.ofMillis(1),
@@ -446,6 +450,99 @@ class VllmExchangeTest {
         assertThat(new Caller(FAKE).announce(1, TensorForm.Shape.FLASH_ATTN, 5))
                 .as("what still comes for it")
                 .isEqualTo(VllmMessage.PUT_NO_MEMORY);
+    }
+
+    /// Nothing is known of its communicator any more when its connection goes.
+    @Test
+    void aPeerThatIsLostAfterAFailureFailsItsOtherRequestsAtOnce() {
+        var terms = new Terms();
+        terms.turn = SHORT;
+        start(terms);
+        var failed = load(5, 1, 2);
+        var other = new Ended();
+        exchange()
+                .load(
+                        false,
+                        ID.replace("_0123456789", "_9876543210"),
+                        PeerAddress.parse(FAKE).orElseThrow(),
+                        5,
+                        new int[] {3, 4},
+                        Deadline.in(SOON.multipliedBy(2)),
+                        other.outcome::complete);
+        var vllm = new Caller(FAKE);
+        assertThat(vllm.announce(0, TensorForm.Shape.FLASH_ATTN, 5)).isEqualTo(VllmMessage.PUT_GO);
+        failed.assertFailed(ErrorCode.TIMEOUT);
+        assertThat(vllm.announce(1, TensorForm.Shape.FLASH_ATTN, 5))
+                .as("the communicator has gone")
+                .isEqualTo(VllmMessage.PUT_NO_MEMORY);
+        assertThat(other.outcome).isNotDone();
+        vllm.close();
+        other.assertFailed(ErrorCode.PEER_LOST);
+    }
+
+    /// As over a connection that was accepted before, and read after.
+    @Test
+    void aPeerThatConnectsWhileItClosesLeavesNothing() throws Exception {
+        start();
+        try (var own = lanes(SOON, SOON)) {
+            var parts =
+                    new VllmParts(
+                            own,
+                            Objects.requireNonNull(form),
+                            ownChannel,
+                            address,
+                            new VllmParts.Limits(SOON, SOON, SOON));
+            var listening = new ListeningEnd(parts, null, null);
+            listening.close();
+            var id = fakeLanes.uniqueId();
+            listening.onRequest(asker("late"), new VllmMessage.New(id).encode());
+            try (var _ = fakeLanes.open("late", id, 0)) {
+                await("no communicator", () -> nccl.count(NcclDouble.Count.INITS) == 2);
+                await("it stays", () -> nccl.count(NcclDouble.Count.LIVE_COMMS) == 1);
+            }
+        }
+    }
+
+    private static void await(String otherwise, BooleanSupplier condition) {
+        var limit = Deadline.in(SOON);
+        while (!condition.getAsBoolean()) {
+            assertThat(limit.passed()).as(otherwise).isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
+    }
+
+    /// Whichever is the last: of the others nothing stays.
+    @Test
+    void aPeerThatConnectsSeveralTimesAtOnceLeavesNothing() {
+        start();
+        var lanes = new ArrayList<TensorLane>();
+        var sockets = new ArrayList<DealerSocket>();
+        for (int i = 0; i < 8; i++) {
+            sockets.add(fakeChannel.connect("tcp://" + address, FAKE, Deadline.in(SOON)));
+        }
+        for (var socket : sockets) {
+            var id = fakeLanes.uniqueId();
+            lanes.add(fakeLanes.open(address, id, 0));
+            socket.send(new VllmMessage.New(id).encode());
+        }
+        for (var lane : lanes) {
+            lane.close();
+        }
+        sockets.forEach(DealerSocket::close);
+    }
+
+    private static SideChannel.Asker asker(String identity) {
+        return new SideChannel.Asker() {
+            @Override
+            public boolean answer(byte[] message) {
+                return true;
+            }
+
+            @Override
+            public String identity() {
+                return identity;
+            }
+        };
     }
 
     @Test

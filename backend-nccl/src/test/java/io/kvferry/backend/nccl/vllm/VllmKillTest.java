@@ -161,7 +161,7 @@ class VllmKillTest {
                         var outcome = load(exchange, i);
                         tell(process, id(i));
                         if (killed) {
-                            awaitLine(process, random.nextInt(LAYERS));
+                            awaitLine(process, 1 + random.nextInt(LAYERS));
                             LockSupport.parkNanos(random.nextInt(2_000_000));
                             process.destroyForcibly().onExit().join();
                         }
@@ -176,10 +176,11 @@ class VllmKillTest {
         nccl.assertClean();
     }
 
-    /// A tensor was sent, or the process says no more.
-    private static void awaitLine(Process process, int layer) throws IOException {
+    /// So many tensors were sent, or the process says no more. One at least: who is killed before
+    /// it has connected is not missed by anybody.
+    private static void awaitLine(Process process, int tensors) throws IOException {
         var out = process.inputReader(StandardCharsets.UTF_8);
-        for (int i = 0; i < layer; i++) {
+        for (int i = 0; i < tensors; i++) {
             var _ = out.readLine();
         }
     }
