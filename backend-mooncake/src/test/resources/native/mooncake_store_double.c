@@ -194,10 +194,10 @@ void mooncake_store_destroy(void *store) {
     pthread_mutex_unlock(&lock);
 }
 
-int mooncake_store_setup_with_tenant(
+int mooncake_store_setup(
         void *store, const char *host, const char *metadata, uint64_t segment, uint64_t buffer, const char *protocol,
-        const char *device, const char *master, const char *tenant) {
-    (void)segment, (void)buffer, (void)protocol, (void)device, (void)tenant;
+        const char *device, const char *master) {
+    (void)segment, (void)buffer, (void)protocol, (void)device;
     pthread_mutex_lock(&lock);
     int code = (int)knobs[FAIL_SETUP];
     if (!*host || !*metadata || !*master) code = -600;
@@ -206,11 +206,14 @@ int mooncake_store_setup_with_tenant(
     return code;
 }
 
-int mooncake_store_setup(
+#ifndef WITHOUT_TENANTS
+int mooncake_store_setup_with_tenant(
         void *store, const char *host, const char *metadata, uint64_t segment, uint64_t buffer, const char *protocol,
-        const char *device, const char *master) {
-    return mooncake_store_setup_with_tenant(store, host, metadata, segment, buffer, protocol, device, master, NULL);
+        const char *device, const char *master, const char *tenant) {
+    (void)tenant;
+    return mooncake_store_setup(store, host, metadata, segment, buffer, protocol, device, master);
 }
+#endif
 
 int mooncake_store_health_check(void *store) {
     (void)store;

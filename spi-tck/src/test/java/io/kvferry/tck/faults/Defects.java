@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
 
 /// Defects that mutants of both kinds of connector have.
@@ -60,8 +61,9 @@ final class Defects {
                 });
     }
 
-    /// Writes to the regions for half a second, in a thread of its own.
-    static void writeOn(List<KvRegion> regions) {
+    /// Writes to the regions for half a second, in a thread of its own; returns when it has begun.
+    static void writeOn(List<KvRegion> regions) throws InterruptedException {
+        var begun = new CountDownLatch(1);
         Thread.ofPlatform()
                 .daemon()
                 .name("mutant-writes")
@@ -70,11 +72,13 @@ final class Defects {
                     try {
                         while (System.nanoTime() < end) {
                             regions.forEach(region -> region.block(0).fill((byte) 7));
+                            begun.countDown();
                         }
                     } catch (IllegalStateException e) {
                         // the memory is gone
                     }
                 });
+        begun.await(10, TimeUnit.SECONDS);
     }
 
     /// A worker half whose completions are changed.

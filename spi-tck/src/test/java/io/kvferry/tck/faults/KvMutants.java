@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -25,9 +26,11 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.UnaryOperator;
 
 /// KV connectors with one defect each, as subclasses of the contract. Not run by themselves:
@@ -285,15 +288,23 @@ final class KvMutants {
         }
     }
 
+    /// Not within the time of a case; then it is, for the harness closes what the case has left.
     static class IsNeverClosed extends Mutant {
+        private static final Duration REFUSES = Duration.ofSeconds(3);
+
         @Override
         WorkerConnector worker(WorkerConnector half) {
+            var until = new AtomicReference<@Nullable Deadline>();
             return Defects.instead(
                     WorkerConnector.class,
                     half,
                     "close",
-                    (_, _, _) -> {
-                        throw new KvFerryException(ErrorCode.TIMEOUT, "for ever");
+                    (_, _, proceed) -> {
+                        until.compareAndSet(null, Deadline.in(REFUSES));
+                        if (!Objects.requireNonNull(until.get()).passed()) {
+                            throw new KvFerryException(ErrorCode.TIMEOUT, "not yet");
+                        }
+                        return proceed.run();
                     });
         }
     }

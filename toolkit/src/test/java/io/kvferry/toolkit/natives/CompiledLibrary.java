@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 
@@ -19,7 +20,8 @@ public final class CompiledLibrary {
     ///
     /// @param owner whose resource the C file is
     /// @param resource its name, as [Class#getResourceAsStream] takes it, ending in `.c`
-    public static Path compile(Class<?> owner, String resource) {
+    /// @param options more options of gcc, such as `-DNAME`
+    public static Path compile(Class<?> owner, String resource, String... options) {
         Assumptions.assumeTrue(
                 Files.exists(Path.of("/usr/include/stdio.h")),
                 "no headers of libc: apt-get install gcc libc6-dev runs this test");
@@ -34,20 +36,10 @@ public final class CompiledLibrary {
             try (var code = owner.getResourceAsStream(resource)) {
                 Files.copy(Objects.requireNonNull(code, resource), source);
             }
-            int rc =
-                    new ProcessBuilder(
-                                    "gcc",
-                                    "-shared",
-                                    "-fPIC",
-                                    "-O1",
-                                    "-Wall",
-                                    "-o",
-                                    library.toString(),
-                                    source.toString(),
-                                    "-lpthread")
-                            .inheritIO()
-                            .start()
-                            .waitFor();
+            var command = new ArrayList<>(List.of("gcc", "-shared", "-fPIC", "-O1", "-Wall"));
+            command.addAll(List.of(options));
+            command.addAll(List.of("-o", library.toString(), source.toString(), "-lpthread"));
+            int rc = new ProcessBuilder(command).inheritIO().start().waitFor();
             if (rc != 0) {
                 throw new AssertionError("gcc returned " + rc + " for " + resource);
             }

@@ -39,6 +39,10 @@ final class Rehearsal {
 
     private final Thread thread;
 
+    /// Of every wait together: one that hangs holds up the first who open and close, and no later
+    /// ones.
+    private final Deadline end = Deadline.in(LIMIT.plusSeconds(1));
+
     private Rehearsal(OptionValues options) {
         this.thread =
                 Thread.ofPlatform().name("disk-rehearsal").daemon().unstarted(() -> run(options));
@@ -71,7 +75,10 @@ final class Rehearsal {
     /// Returns at its end, or when it has taken too long.
     void await() {
         try {
-            thread.join(LIMIT.plusSeconds(1).toMillis()); // returns at once if it never started
+            long left = TimeUnit.NANOSECONDS.toMillis(end.remainingNanos());
+            if (left > 0) { // 0 would be for ever
+                thread.join(left); // returns at once if it never started
+            }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

@@ -68,16 +68,23 @@ final class Evictor {
             // While another thread deletes, room may come without a deletion of ours.
             if (lock.lock(System.nanoTime() + turn)) {
                 boolean evicted = false;
+                boolean evicting = false;
                 try {
                     if (core.catalog().reserve(bytes)) {
                         return reused ? Room.WITH_FILE : Room.MADE;
                     }
                     core.noteOthers(lock.othersEvicted());
+                    evicting = true;
                     evicted = evictOne(bytes, reused ? null : reuse);
                     reused |= victimReused;
                     if (evicted && victim.reserved()) {
                         return reused ? Room.WITH_FILE : Room.MADE;
                     }
+                } catch (RuntimeException | Error e) { // such as no memory to tell listeners
+                    if (evicting && victim.reserved()) {
+                        core.catalog().release(bytes);
+                    }
+                    throw e;
                 } finally {
                     lock.unlock(evicted);
                 }

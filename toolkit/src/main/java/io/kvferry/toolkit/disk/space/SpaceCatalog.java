@@ -305,6 +305,7 @@ public final class SpaceCatalog {
 
     /// Puts the unpinned file used longest ago into `victim`; false when there is none.
     public synchronized boolean oldest(Victim victim) {
+        victim.reserved = false;
         int slot = index.oldestUnpinned();
         if (slot == RecencyIndex.NONE) {
             return false;

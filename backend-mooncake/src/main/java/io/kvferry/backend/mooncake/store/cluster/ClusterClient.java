@@ -167,6 +167,11 @@ final class ClusterClient {
         }
     }
 
+    /// Whether the master hears of the tenant, or need not.
+    boolean tellsTenantsApart() {
+        return library.knowsTenants() || config.tenant().equals("default");
+    }
+
     /// Until it is connected, or the client ends.
     private boolean connect() {
         Duration pause = FIRST_RETRY;
@@ -178,7 +183,7 @@ final class ClusterClient {
                             ? StoreCode.INTERNAL.number()
                             : library.setup(made, config, host);
             if (code == 0) {
-                if (!library.knowsTenants() && !config.tenant().equals("default")) {
+                if (!tellsTenantsApart()) {
                     LOG.info(
                             "this release of Mooncake's library has no tenants; blocks of tenant {}"
                                     + " are told apart by their keys alone",

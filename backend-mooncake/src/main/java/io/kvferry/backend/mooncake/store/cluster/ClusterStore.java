@@ -9,7 +9,9 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.doctor.Machine;
 
 import org.jspecify.annotations.Nullable;
@@ -80,9 +82,19 @@ public final class ClusterStore implements Store {
     /// length, and nothing that could not be read is removed.
     ///
     /// @param start of the keys that [#removeAll] removes
-    /// @throws io.kvferry.spi.KvFerryException as of [#open]
+    /// @throws KvFerryException as of [#open]; [ErrorCode#INCOMPATIBLE] for a tenant where the
+    ///   library knows none: the keys would be those of all tenants
     public static ClusterStore openPlain(ClusterConfig config, String start) {
         var client = ClusterClient.use(config);
+        if (!client.tellsTenantsApart()) {
+            client.release();
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "tenant "
+                            + config.tenant()
+                            + " with keys as others write them: this release of Mooncake's library"
+                            + " knows no tenants, and such keys name none");
+        }
         client.awaitFirstTry(Deadline.in(config.askLimit()));
         return new ClusterStore(client, "", "^" + Expressions.literal(start) + ".*$", false);
     }

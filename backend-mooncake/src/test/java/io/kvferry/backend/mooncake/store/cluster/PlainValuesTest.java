@@ -2,10 +2,14 @@
 package io.kvferry.backend.mooncake.store.cluster;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.natives.CompiledLibrary;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -47,6 +51,35 @@ class PlainValuesTest {
         var results = new long[1];
         store.get(new StoreBatch().add(key).buffer(value), results);
         return results[0];
+    }
+
+    private static ClusterConfig ofTenant(String tenant, ClusterConfig config) {
+        return new ClusterConfig(
+                config.master(),
+                config.metadata(),
+                config.localHost(),
+                config.protocol(),
+                config.device(),
+                config.segmentBytes(),
+                config.localBufferBytes(),
+                tenant,
+                config.library(),
+                config.askLimit(),
+                config.moveLimit());
+    }
+
+    @Test
+    void aTenantThatTheLibraryDoesNotTellIsRefused() {
+        var older =
+                CompiledLibrary.compile(
+                        StoreDouble.class, "/native/mooncake_store_double.c", "-DWITHOUT_TENANTS");
+        var config = mooncake.config().withLibrary(older);
+        ClusterStore.openPlain(config, "model@").close();
+        assertThatThrownBy(() -> ClusterStore.openPlain(ofTenant("one", config), "model@"))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE))
+                .hasMessageContaining("tenant one");
     }
 
     @Test
