@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Mooncake for kvferry: what ServiceLoader finds. The transfer engine lives in `te`, its variant
-/// over Mooncake's own library in `nativeengine`, vLLM's MooncakeConnector in `connector`.
+/// over Mooncake's own library in `nativeengine`, vLLM's MooncakeConnector in `p2p`,
+/// MooncakeStoreConnector in `storeconnector`.
 @NullMarked
 package io.kvferry.backend.mooncake;
 

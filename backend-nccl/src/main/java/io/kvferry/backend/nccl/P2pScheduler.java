@@ -37,7 +37,7 @@ import java.util.Optional;
 ///
 /// A prompt is pushed in the step that computes its last token, if its decoder is known or has
 /// asked for it before. Where that was not so, or did not succeed on every rank, its blocks are
-/// held until the decoder has fetched them.
+/// held until the decoder has fetched them; with protocol 0 only where the decoder gets.
 final class P2pScheduler implements SchedulerConnector {
     private final SchedulerContext context;
     private final P2pSettings settings;

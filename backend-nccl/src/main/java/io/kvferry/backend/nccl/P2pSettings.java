@@ -137,7 +137,8 @@ record P2pSettings(
                                     "push_timeout",
                                     Option.Type.DURATION,
                                     "how long the end of a step waits for what it pushes; what is late is held for the"
-                                            + " decoder to fetch")
+                                            + " decoder to fetch; with protocol 0 it is given up, and nothing is put to"
+                                            + " that peer for as long")
                             .withDefault("5s")
                             .inRange(0.01, 3_600),
                     Option.of(

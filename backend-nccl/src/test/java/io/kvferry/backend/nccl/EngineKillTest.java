@@ -47,7 +47,7 @@ import java.util.function.Predicate;
 class EngineKillTest {
     private static final int SHORT = 2;
 
-    /// Of each role: a hundred in all without the property.
+    /// Of each role over each data plane.
     private static final int LONG = Integer.getInteger("kvferry.soak.kills", 50);
 
     private static final int REQUESTS = 12; // about as many as the pools hold at a time

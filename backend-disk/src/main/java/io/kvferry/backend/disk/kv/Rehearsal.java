@@ -39,8 +39,7 @@ final class Rehearsal {
 
     private final Thread thread;
 
-    /// Of every wait together: one that hangs holds up the first who open and close, and no later
-    /// ones.
+    /// Of all waits together: a rehearsal that hangs delays only who opens or closes in that time.
     private final Deadline end = Deadline.in(LIMIT.plusSeconds(1));
 
     private Rehearsal(OptionValues options) {

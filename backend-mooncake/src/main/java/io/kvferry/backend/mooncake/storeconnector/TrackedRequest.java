@@ -38,7 +38,7 @@ final class TrackedRequest {
             return !isAnswered() && limit.passed();
         }
 
-        /// Nobody waits any more: as if nothing had been found.
+        /// Nobody waits for it any more; it counts as a miss.
         void giveUp() {
             wanted = false;
             if (!isAnswered()) {

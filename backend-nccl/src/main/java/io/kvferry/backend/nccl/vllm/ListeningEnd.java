@@ -227,7 +227,7 @@ final class ListeningEnd implements SideChannel.Requests {
         caller.lane.close();
     }
 
-    /// A peer is there no more, or anew.
+    /// A peer has gone, or has connected anew.
     private void end(String identity, Failure why) {
         Caller caller;
         lock.lock();
@@ -243,7 +243,7 @@ final class ListeningEnd implements SideChannel.Requests {
 
     private void leave(Caller caller, Failure why) {
         caller.lane.abandon(why); // ends what the strand waits for
-        caller.strand.add(() -> drop(caller)); // which is in nobody's way there
+        caller.strand.add(() -> drop(caller)); // nothing uses its communicator there
     }
 
     // ---- PUT, on the strand of the caller

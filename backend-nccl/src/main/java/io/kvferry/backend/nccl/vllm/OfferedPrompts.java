@@ -20,7 +20,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// The client, and thereby the decoder, may hear that a prefill has ended before the next step of
 /// the engine offers its blocks. So who asks for what is not there waits a little, once.
 ///
-/// Threading: any thread; one decoder gets a prompt at a time.
+/// Threading: any thread. Several peers may get one prompt at the same time.
 final class OfferedPrompts {
     private static final int REMEMBERED = 1 << 14;
 

@@ -87,7 +87,7 @@ final class PutQueue {
             });
         }
 
-        /// Of the last layer, which waits for the commit, nothing is waited for before that.
+        /// The last layer is sent after the commit; before that this does not wait for it.
         @Override
         public boolean awaitSent(int parts, Deadline limit) {
             lock.lock();

@@ -36,7 +36,7 @@ import java.util.function.Function;
 /// ```
 ///
 /// Each pair of ranks has one communicator, made by the side that begins, and one tensor under way.
-/// vLLM has neither limits nor failures: here every wait has a limit, and who waits hears a code.
+/// vLLM has neither limits nor failures: here every wait has a limit and ends with a code.
 ///
 /// Threading: any thread; no method waits for a peer but [#close], which waits for NCCL.
 public final class VllmExchange implements AutoCloseable {

@@ -13,6 +13,6 @@ record VllmParts(
         TensorLanes lanes, TensorForm form, SideChannel channel, String address, Limits limits) {
     /// @param connect until a connection stands
     /// @param answer until a question is answered
-    /// @param avoided how long a peer is not asked again after a failure
+    /// @param avoided how long nothing is put to a peer after a failure
     record Limits(Duration connect, Duration answer, Duration avoided) {}
 }

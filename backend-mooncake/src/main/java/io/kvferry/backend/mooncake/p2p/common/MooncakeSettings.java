@@ -149,7 +149,8 @@ public record MooncakeSettings(
                     Option.of(
                                     "abort_request_timeout",
                                     Option.Type.DURATION,
-                                    "how long a prefiller holds blocks for a decoder")
+                                    "how long a prefiller holds blocks for a decoder; a decoder waits for an"
+                                            + " answer as long, and transfer_timeout and 1 s more")
                             .withDefault("480s")
                             .inRange(0.1, 86_400)
                             .withAliases("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT"),

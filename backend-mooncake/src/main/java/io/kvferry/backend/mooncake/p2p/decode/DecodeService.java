@@ -284,8 +284,8 @@ public final class DecodeService implements AutoCloseable {
                         SideChannel.Turn.LONG,
                         settings.carriage(prefiller.kvferry()),
                         answers);
-        // A prefiller without capabilities that has heard of a load must answer: the blocks rest
-        // until then.
+        // A prefiller without capabilities that has heard of a load must answer: its blocks are
+        // not used again until then.
         withLast(group, opensToAnybody(prefiller) ? call::withdraw : call::cancel);
     }
 
