@@ -50,6 +50,9 @@ final class P2pScheduler implements SchedulerConnector {
     /// Of protocol 0, by transfer.
     private final Remembered<String, PromptMark> prompts = Remembered.byText();
 
+    /// Of protocol 0, by transfer: the request that is under way.
+    private final Map<String, String> holders = new HashMap<>();
+
     private List<P2pPlan.Push> pushes = new ArrayList<>();
     private List<P2pPlan.Hold> holds = new ArrayList<>();
     private List<P2pPlan.Withdrawal> withdrawals = new ArrayList<>();
@@ -98,7 +101,8 @@ final class P2pScheduler implements SchedulerConnector {
 
     /// Messages of protocol 0 do not say which prompt a tensor is of. All prompts of one call have
     /// the same id here, and a client may use an id again: the first prompt has it, and another one
-    /// is neither sent nor fetched.
+    /// is neither sent nor fetched. Of equal prompts (`n` completions of one) the first request has
+    /// it until it ends: two of them would put each layer twice.
     private HandOver withOnePrompt(HandOver handOver, RequestView request) {
         var transfer =
                 switch (handOver) {
@@ -115,9 +119,13 @@ final class P2pScheduler implements SchedulerConnector {
         if (known == null) {
             prompts.put(key, mark);
         }
-        return known == null || known.equals(mark)
+        if (known != null && !known.equals(mark)) {
+            return new HandOver.None("protocol 0: another prompt has this request id");
+        }
+        var holder = holders.putIfAbsent(key, request.id());
+        return holder == null || holder.equals(request.id())
                 ? handOver
-                : new HandOver.None("protocol 0: another prompt has this request id");
+                : new HandOver.None("protocol 0: another request has this request id");
     }
 
     private void tell(RequestView request, String what, String detail) {
@@ -285,13 +293,23 @@ final class P2pScheduler implements SchedulerConnector {
         return switch (tracked.handOver) {
             case HandOver.None _ -> FinishDecision.RELEASE;
             case HandOver.Receive receive -> {
+                letGo(receive.transfer(), request);
                 if (!tracked.received) {
                     release(tracked, receive); // the prefiller must not wait for us
                 }
                 yield FinishDecision.RELEASE;
             }
-            case HandOver.Send send -> finishPrefill(request, tracked, send, blocks, reason);
+            case HandOver.Send send -> {
+                letGo(send.transfer(), request);
+                yield finishPrefill(request, tracked, send, blocks, reason);
+            }
         };
+    }
+
+    private void letGo(String transfer, RequestView request) {
+        if (settings.vllm()) {
+            holders.remove(VllmExchange.transfer(transfer), request.id());
+        }
     }
 
     private FinishDecision finishPrefill(
@@ -358,6 +376,7 @@ final class P2pScheduler implements SchedulerConnector {
     @Override
     public void close() {
         requests.clear();
+        holders.clear();
         pushedTransfers.clear();
     }
 }

@@ -139,10 +139,12 @@ public final class Exchange implements SideChannel.Call {
     ///
     /// @return false when it must not be: it is over, and its end says that it was not sent
     boolean leaves() {
-        if (departure.compareAndSet(Departure.NOT_YET, Departure.SENT)) {
+        departure.compareAndSet(Departure.NOT_YET, Departure.SENT);
+        boolean sent = departure.get() == Departure.SENT;
+        if (sent) {
             SideChannel.guard(address, answers::onLeaving);
         }
-        return departure.get() == Departure.SENT;
+        return sent;
     }
 
     /// The connection stands.

@@ -107,8 +107,9 @@ public final class SideChannel implements AutoCloseable {
         /// There will be no more answers. Not called after the last answer.
         void onLost(Failure failure);
 
-        /// The request is about to leave: the peer may hear of it from now on. Called once at most,
-        /// before any answer, on the thread that sends it; must not block.
+        /// The request is about to leave: the peer may hear of it from now on. Called each time
+        /// that it is handed to a connection, before any answer, on the thread that sends it; must
+        /// not block.
         default void onLeaving() {}
 
         /// As [#onLost], in its place where the peer has heard nothing of the request and will not.

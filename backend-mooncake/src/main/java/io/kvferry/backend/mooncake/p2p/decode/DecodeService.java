@@ -269,9 +269,13 @@ public final class DecodeService implements AutoCloseable {
                             @Override
                             public void layoutMissed() {
                                 requests.forget(address);
-                                group.stream()
-                                        .filter(Fetch::ended)
-                                        .forEach(fetch -> fetch.notHeardBy(address));
+                                group.forEach(fetch -> {
+                                    if (fetch.ended()) {
+                                        fetch.notHeardBy(address);
+                                    } else {
+                                        fetch.askedFor(address, UNTIL_IT_LEAVES);
+                                    }
+                                });
                                 send(prefiller, address, withoutEnded(group), false);
                             }
                         });
