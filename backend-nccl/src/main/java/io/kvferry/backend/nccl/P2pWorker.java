@@ -15,11 +15,11 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.net.TroubleReports;
 import io.kvferry.toolkit.zmtp.CurveKeys;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -69,10 +69,13 @@ final class P2pWorker implements WorkerConnector {
     private boolean closed;
 
     /// Of the channel's clock.
-    private String told = "";
+    private final TroubleReports troubles;
 
     P2pWorker(WorkerContext context, DataPlane plane) {
         this.context = context;
+        this.troubles =
+                new TroubleReports(
+                        context.host().events(), context.instance(), context.rank().rank());
         this.settings = P2pSettings.from(context.options());
         this.plane = plane;
         this.epoch = context.engine().incarnation();
@@ -113,7 +116,7 @@ final class P2pWorker implements WorkerConnector {
         address =
                 channel.listen(host, settings.bindHost().orElse(host), port, port, new Port())
                         .substring("tcp://".length());
-        channel.every(LOOK, this::tellHealth);
+        channel.every(LOOK, () -> troubles.look(channel.trouble().or(plane::trouble)));
         if (rank == 0) {
             registration =
                     settings.proxy()
@@ -138,26 +141,6 @@ final class P2pWorker implements WorkerConnector {
                 settings.sendType(),
                 plane.kind(),
                 address);
-    }
-
-    /// Says when the port or the data plane does not serve any more, and when it does again.
-    private void tellHealth() {
-        var trouble = channel.trouble().or(plane::trouble).orElse("");
-        if (!trouble.equals(told)) {
-            var kind =
-                    trouble.isEmpty()
-                            ? TraceEvent.Incident.IN_ORDER
-                            : TraceEvent.Incident.OUT_OF_ORDER;
-            context.host()
-                    .events()
-                    .emit(
-                            new TraceEvent.Incident(
-                                    "",
-                                    kind,
-                                    context.instance() + "/" + context.rank().rank(),
-                                    Map.of("detail", trouble)));
-            told = trouble;
-        }
     }
 
     /// What peers say. Whatever it is, the next message is served.

@@ -21,11 +21,11 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
+import io.kvferry.toolkit.net.TroubleReports;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -72,10 +72,13 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
     private boolean closed;
 
     /// Of the channel's clock.
-    private String told = "";
+    private final TroubleReports troubles;
 
     VllmWorker(WorkerContext context, TensorLanes lanes) {
         this.context = context;
+        this.troubles =
+                new TroubleReports(
+                        context.host().events(), context.instance(), context.rank().rank());
         this.settings = P2pSettings.from(context.options());
         this.lanes = lanes;
         this.gets = settings.sendType() == SendType.GET;
@@ -161,22 +164,7 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
 
     private void look() {
         loads.values().forEach(Load::look);
-        var trouble = channel.trouble().or(lanes::trouble).orElse("");
-        if (!trouble.equals(told)) {
-            var kind =
-                    trouble.isEmpty()
-                            ? TraceEvent.Incident.IN_ORDER
-                            : TraceEvent.Incident.OUT_OF_ORDER;
-            context.host()
-                    .events()
-                    .emit(
-                            new TraceEvent.Incident(
-                                    "",
-                                    kind,
-                                    context.instance() + "/" + context.rank().rank(),
-                                    Map.of("detail", trouble)));
-            told = trouble;
-        }
+        troubles.look(channel.trouble().or(lanes::trouble));
     }
 
     @Override

@@ -24,10 +24,10 @@ import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.ProvidedMemory;
-import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.net.TroubleReports;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.jspecify.annotations.Nullable;
@@ -38,7 +38,6 @@ import org.slf4j.event.Level;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
@@ -69,12 +68,15 @@ final class MooncakeWorker implements WorkerConnector {
     private @Nullable KvFerryException unclosed;
 
     /// Of the channel's clock.
-    private String told = "";
+    private final TroubleReports troubles;
 
     /// @param rehearsal under way, which ends before [#registerRegions] does
     MooncakeWorker(WorkerContext context, DataPlane plane, Optional<Rehearsal> rehearsal) {
         this.rehearsal = rehearsal;
         this.context = context;
+        this.troubles =
+                new TroubleReports(
+                        context.host().events(), context.instance(), context.rank().rank());
         this.settings = MooncakeSettings.from(context.options());
         this.plane = plane;
         this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
@@ -156,7 +158,13 @@ final class MooncakeWorker implements WorkerConnector {
                                     settings.secret()));
         }
         rehearsal.ifPresent(Rehearsal::await);
-        channel.every(LOOK, this::tellHealth);
+        channel.every(
+                LOOK,
+                () ->
+                        troubles.look(
+                                plane.trouble()
+                                        .or(channel::trouble)
+                                        .or(() -> bootstrap.flatMap(BootstrapServer::trouble))));
         boolean rehearses = context.instance().equals(Rehearsal.INSTANCE);
         LOG.atLevel(rehearses ? Level.DEBUG : Level.INFO)
                 .log(
@@ -167,31 +175,6 @@ final class MooncakeWorker implements WorkerConnector {
                         plane.info().kind(),
                         plane.info().transport(),
                         plane.info().segmentName());
-    }
-
-    /// Says when a port does not serve any more, and when it does again. Ports start themselves
-    /// again; who balances requests should know meanwhile.
-    private void tellHealth() {
-        var trouble =
-                plane.trouble()
-                        .or(channel::trouble)
-                        .or(() -> bootstrap.flatMap(BootstrapServer::trouble))
-                        .orElse("");
-        if (!trouble.equals(told)) {
-            var kind =
-                    trouble.isEmpty()
-                            ? TraceEvent.Incident.IN_ORDER
-                            : TraceEvent.Incident.OUT_OF_ORDER;
-            context.host()
-                    .events()
-                    .emit(
-                            new TraceEvent.Incident(
-                                    "",
-                                    kind,
-                                    context.instance() + "/" + context.rank().rank(),
-                                    Map.of("detail", trouble)));
-            told = trouble; // what could not be told is told with the next look
-        }
     }
 
     private WorkerRegistration registration(String address) {
