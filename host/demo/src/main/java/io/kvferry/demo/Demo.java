@@ -12,18 +12,14 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.SimpleFileVisitor;
-import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -45,7 +41,6 @@ public final class Demo {
     private final Settings settings;
     private final Progress progress;
     private final AtomicReference<Cluster> cluster = new AtomicReference<>();
-    private final AtomicBoolean cleaned = new AtomicBoolean();
     private volatile boolean interrupted;
 
     /// @param runner name of the model runner
@@ -76,12 +71,7 @@ public final class Demo {
     /// @throws KvFerryException when a part cannot be started
     /// @throws InterruptedException when a signal ended it
     public DemoReport run() throws InterruptedException {
-        Path work;
-        try {
-            work = Files.createTempDirectory("kvferry-demo");
-        } catch (IOException e) {
-            throw FileTrouble.exception("cannot make a temporary folder", e);
-        }
+        var work = WorkFolder.create("kvferry-demo");
         var hook =
                 new Thread(
                         () -> {
@@ -120,7 +110,7 @@ public final class Demo {
         }
     }
 
-    private DemoReport run(Path work) throws InterruptedException, IOException {
+    private DemoReport run(WorkFolder work) throws InterruptedException, IOException {
         var model = settings.model().orElseGet(this::tinyModel);
         progress.phase("starting prefill, decode and router; computing the reference meanwhile");
         try (var threads = Executors.newVirtualThreadPerTaskExecutor()) {
@@ -161,24 +151,22 @@ public final class Demo {
         return new ArrayList<>(samples);
     }
 
-    private Cluster start(Path work, Path model) throws InterruptedException, IOException {
-        var disk = Files.createDirectory(work.resolve("disk"));
-        var plan =
-                new ClusterPlan(
-                        settings.runner(),
-                        model,
-                        settings.first(),
-                        settings.mooncake(),
-                        settings.pluginFolder(),
-                        1,
-                        disk,
-                        work,
-                        BLOCKS);
-        var starting = new Cluster(plan);
-        cluster.set(starting); // from here on a signal ends its processes, however far they are
-        if (cleaned.get()) {
-            throw new KvFerryException(ErrorCode.CLOSED, "interrupted");
-        }
+    private Cluster start(WorkFolder work, Path model) throws InterruptedException, IOException {
+        work.make(folder -> {
+            var plan =
+                    new ClusterPlan(
+                            settings.runner(),
+                            model,
+                            settings.first(),
+                            settings.mooncake(),
+                            settings.pluginFolder(),
+                            1,
+                            Files.createDirectory(folder.resolve("disk")),
+                            folder,
+                            BLOCKS);
+            cluster.set(new Cluster(plan)); // a signal ends it, however far it is
+        });
+        var starting = cluster.get();
         starting.bringUp();
         return starting;
     }
@@ -209,8 +197,8 @@ public final class Demo {
         }
     }
 
-    private void cleanUp(Path work) {
-        if (!cleaned.compareAndSet(false, true)) {
+    private void cleanUp(WorkFolder work) {
+        if (!work.close()) {
             return;
         }
         var running = cluster.get();
@@ -219,38 +207,8 @@ public final class Demo {
         }
         if (settings.keep()) {
             progress.phase("kept " + work);
-            return;
+        } else {
+            work.delete();
         }
-        try {
-            delete(work);
-        } catch (IOException e) {
-            LOG.warn("cannot delete {}: {}", work, e.toString());
-        }
-    }
-
-    static void delete(Path folder) throws IOException {
-        Files.walkFileTree(
-                folder,
-                new SimpleFileVisitor<>() {
-                    @Override
-                    public FileVisitResult visitFile(Path file, BasicFileAttributes attributes)
-                            throws IOException {
-                        Files.deleteIfExists(file);
-                        return FileVisitResult.CONTINUE;
-                    }
-
-                    @Override
-                    public FileVisitResult visitFileFailed(Path file, IOException failure) {
-                        return FileVisitResult
-                                .CONTINUE; // deleted meanwhile by a child that was closing
-                    }
-
-                    @Override
-                    public FileVisitResult postVisitDirectory(Path dir, IOException failure)
-                            throws IOException {
-                        Files.deleteIfExists(dir);
-                        return FileVisitResult.CONTINUE;
-                    }
-                });
     }
 }
