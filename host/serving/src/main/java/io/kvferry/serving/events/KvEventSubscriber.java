@@ -10,7 +10,6 @@ import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZEvent;
 import org.zeromq.ZMQ;
-import org.zeromq.ZMQException;
 import org.zeromq.ZMonitor;
 
 import java.nio.ByteBuffer;
@@ -20,12 +19,17 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// Follows the KV events of one engine. Earlier events are void when the connection is lost or made
 /// anew (the engine may have restarted), when a sequence number is missing, and when the numbers go
 /// back (behind a broker the engine may have restarted too, or there are two of them). Where the
 /// engine can replay, the batches that it has kept are read then, at most once a second.
+///
+/// An exception of a socket or of the listener voids all events too; they are followed anew after a
+/// pause.
 ///
 /// Threading: calls the listener on a thread of its own, `kvferry-kv-events-N`.
 public final class KvEventSubscriber implements AutoCloseable {
@@ -54,6 +58,10 @@ public final class KvEventSubscriber implements AutoCloseable {
     /// Batches after which changes of the connection are looked at again.
     private static final int BATCHES_IN_A_ROW = 1_000;
 
+    /// Between two tries after a failure, doubled each time until a batch was heard.
+    private static final long MIN_PAUSE_MILLIS = 1_000;
+
+    private static final long MAX_PAUSE_MILLIS = 60_000;
     private static final Duration REPLAY_LIMIT = Duration.ofSeconds(10);
     private static final long CLOSE_MILLIS = 2_000;
     private static final byte[] EMPTY = {};
@@ -61,9 +69,9 @@ public final class KvEventSubscriber implements AutoCloseable {
 
     private final Source source;
     private final Listener listener;
-    private final ZContext context = new ZContext();
     private final Thread thread;
-    private volatile boolean closed;
+    private final CountDownLatch closing = new CountDownLatch(1);
+    private long pauseMillis = MIN_PAUSE_MILLIS;
 
     /// The next sequence number, as far as it is known.
     private long expected = UNKNOWN;
@@ -91,7 +99,6 @@ public final class KvEventSubscriber implements AutoCloseable {
     public KvEventSubscriber(Source source, Listener listener) {
         this.source = source;
         this.listener = listener;
-        context.setLinger(0);
         thread =
                 Thread.ofPlatform()
                         .daemon()
@@ -100,34 +107,64 @@ public final class KvEventSubscriber implements AutoCloseable {
     }
 
     private void run() {
-        try (context) {
-            var events = context.createSocket(SocketType.SUB);
-            events.setRcvHWM(QUEUED_BATCHES);
-            events.setMaxMsgSize(MAX_MESSAGE_BYTES);
-            events.setHandshakeIvl(HANDSHAKE_MILLIS);
-            events.setHeartbeatIvl(HEARTBEAT_MILLIS);
-            events.setHeartbeatTimeout(HEARTBEAT_LIMIT_MILLIS);
-            events.setReconnectIVL(RECONNECT_MILLIS);
-            events.setReconnectIVLMax(RECONNECT_MAX_MILLIS);
-            // Not of the field: the constructor may not have set it yet.
-            var state = "inproc://state-" + Thread.currentThread().getName();
-            events.monitor(state, ZMQ.EVENT_CONNECTED | ZMQ.EVENT_DISCONNECTED);
-            var states = context.createSocket(SocketType.PAIR);
-            states.connect(state);
-            events.subscribe(source.topic().getBytes(StandardCharsets.UTF_8));
-            events.connect(source.events().text());
-            follow(events, states);
-        } catch (ZMQException | KvFerryException e) {
-            LOG.warn("the KV events of {} are not followed: {}", source.events(), e.toString());
+        while (!closed()) {
+            try (var context = new ZContext()) {
+                context.setLinger(0);
+                follow(context);
+            } catch (RuntimeException | Error e) { // of a socket, of memory, of the listener
+                LOG.warn(
+                        "the KV events of {} are lost; following them again in {} ms",
+                        source.events(),
+                        pauseMillis,
+                        e);
+                lose("failed");
+                pause();
+            }
         }
-        listener.lost("closed");
+        lose("closed");
     }
 
-    private void follow(ZMQ.Socket events, ZMQ.Socket states) {
+    private void lose(String why) {
+        try {
+            start(why);
+        } catch (RuntimeException | Error e) {
+            LOG.warn("{}: the listener does not hear of '{}'", source.events(), why, e);
+        }
+    }
+
+    private void pause() {
+        try {
+            closing.await(pauseMillis, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            LOG.debug("nobody interrupts this thread", e);
+        }
+        pauseMillis = Math.min(2 * pauseMillis, MAX_PAUSE_MILLIS);
+    }
+
+    private void follow(ZContext context) {
+        var events = context.createSocket(SocketType.SUB);
+        events.setRcvHWM(QUEUED_BATCHES);
+        events.setMaxMsgSize(MAX_MESSAGE_BYTES);
+        events.setHandshakeIvl(HANDSHAKE_MILLIS);
+        events.setHeartbeatIvl(HEARTBEAT_MILLIS);
+        events.setHeartbeatTimeout(HEARTBEAT_LIMIT_MILLIS);
+        events.setReconnectIVL(RECONNECT_MILLIS);
+        events.setReconnectIVLMax(RECONNECT_MAX_MILLIS);
+        // Not of the field: the constructor may not have set it yet.
+        var state = "inproc://state-" + Thread.currentThread().getName();
+        events.monitor(state, ZMQ.EVENT_CONNECTED | ZMQ.EVENT_DISCONNECTED);
+        var states = context.createSocket(SocketType.PAIR);
+        states.connect(state);
+        events.subscribe(source.topic().getBytes(StandardCharsets.UTF_8));
+        events.connect(source.events().text());
+        follow(context, events, states);
+    }
+
+    private void follow(ZContext context, ZMQ.Socket events, ZMQ.Socket states) {
         try (var poller = context.createPoller(2)) {
             poller.register(events, ZMQ.Poller.POLLIN);
             poller.register(states, ZMQ.Poller.POLLIN);
-            while (!closed) {
+            while (!closed()) {
                 poller.poll(POLL_MILLIS);
                 var changed = ZEvent.recv(states, ZMQ.DONTWAIT);
                 while (changed != null) {
@@ -137,15 +174,19 @@ public final class KvEventSubscriber implements AutoCloseable {
                                     : "disconnected");
                     changed = ZEvent.recv(states, ZMQ.DONTWAIT);
                 }
-                replayIfWanted();
+                replayIfWanted(context);
                 takeWhatIsThere(events);
-                replayIfWanted();
+                replayIfWanted(context);
             }
         }
     }
 
+    private boolean closed() {
+        return closing.getCount() == 0;
+    }
+
     private void takeWhatIsThere(ZMQ.Socket events) {
-        for (int i = 0; i < BATCHES_IN_A_ROW && !closed; i++) {
+        for (int i = 0; i < BATCHES_IN_A_ROW && !closed(); i++) {
             var frames = receive(events);
             if (frames == null) {
                 return;
@@ -206,6 +247,7 @@ public final class KvEventSubscriber implements AutoCloseable {
         expected = number + 1;
         try {
             listener.heard(KvEventReader.read(batch));
+            pauseMillis = MIN_PAUSE_MILLIS;
         } catch (KvFerryException e) {
             LOG.warn("{}: {}", source.events(), e.getMessage());
             listener.lost("unreadable");
@@ -213,7 +255,7 @@ public final class KvEventSubscriber implements AutoCloseable {
     }
 
     /// Asks for everything that the engine has kept.
-    private void replayIfWanted() {
+    private void replayIfWanted(ZContext context) {
         if (!wantsReplay || source.replay().isEmpty() || System.nanoTime() - nextReplayNanos < 0) {
             return;
         }
@@ -231,13 +273,13 @@ public final class KvEventSubscriber implements AutoCloseable {
             asks.sendMore(EMPTY);
             asks.send(ByteBuffer.allocate(Long.BYTES).putLong(0).array());
             long end = System.nanoTime() + REPLAY_LIMIT.toNanos();
-            while (!closed && System.nanoTime() - end < 0) {
+            while (!closed() && System.nanoTime() - end < 0) {
                 var first = asks.recv();
                 if (first != null && !takeReplayed(asks)) {
                     return;
                 }
             }
-            if (!closed) {
+            if (!closed()) {
                 LOG.warn("{}: no whole replay within {}", source.replay().get(), REPLAY_LIMIT);
             }
         }
@@ -265,7 +307,7 @@ public final class KvEventSubscriber implements AutoCloseable {
 
     @Override
     public void close() {
-        closed = true;
+        closing.countDown();
         try {
             thread.join(CLOSE_MILLIS);
         } catch (InterruptedException e) {

@@ -30,6 +30,7 @@ import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// KV events from a publisher to a subscriber: in order, and void as soon as something is missing.
 @Timeout(300)
@@ -38,6 +39,7 @@ class KvEventSocketsTest {
 
     private final List<AutoCloseable> open = new ArrayList<>();
     private final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+    private final AtomicBoolean failing = new AtomicBoolean();
 
     @AfterEach
     void close() throws Exception {
@@ -65,6 +67,9 @@ class KvEventSocketsTest {
                         new KvEventSubscriber.Listener() {
                             @Override
                             public void heard(List<KvEvent> events) {
+                                if (failing.getAndSet(false)) {
+                                    throw new AssertionError("injected into the listener");
+                                }
                                 for (var event : events) {
                                     if (event instanceof KvEvent.Removed(long[] blocks)) {
                                         heard.add("" + blocks[0]);
@@ -118,6 +123,18 @@ class KvEventSocketsTest {
         for (int i = 1; i <= 1000; i++) {
             assertHeard("" + i);
         }
+    }
+
+    @Test
+    void areFollowedAgainAfterAnErrorOfTheListener() throws Exception {
+        var publisher = publisher("tcp://127.0.0.1:*", Map.of());
+        subscribe(publisher.endpoint(), Optional.empty());
+        assertHeard("connected");
+        publishUntilHeard(publisher);
+        failing.set(true);
+        publisher.accept(event(1));
+        assertHeard("failed", "connected");
+        publishUntilHeard(publisher);
     }
 
     @Test
