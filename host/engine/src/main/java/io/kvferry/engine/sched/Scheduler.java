@@ -256,11 +256,6 @@ public final class Scheduler {
         telemetry.flush();
     }
 
-    /// Wakes readers that wait for tokens of the last step.
-    public void wakeReaders() {
-        results.wakeReaders(planner.schedule());
-    }
-
     private List<StepReport> reports(
             List<RankResult> byRank, Function<RankResult, StepReport> family) {
         reports.clear();

@@ -97,15 +97,6 @@ final class StepResults {
         requests.end(request, reason, null);
     }
 
-    /// Wakes readers of the requests that took part in a step.
-    void wakeReaders(StepSchedule schedule) {
-        for (int i = 0; i < schedule.size(); i++) {
-            if (schedule.get(i).sampled()) {
-                schedule.get(i).state().generation.wakeReader();
-            }
-        }
-    }
-
     private static boolean areClean(List<RankResult> results) {
         for (var result : results) {
             if (!result.isClean()) {
@@ -156,10 +147,12 @@ final class StepResults {
             end(request, FinishReason.STOP);
             return;
         }
-        request.append(token);
+        if (logprobs.isPresent()) {
+            request.generation.logprobs(logprobs.get());
+        }
+        request.append(token); // from here on readers see it
         request.hash(hasher);
         generatedTokens++;
-        request.generation.emit(logprobs);
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);

@@ -8,7 +8,6 @@ import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 
-import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,6 +15,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -24,8 +24,8 @@ import java.util.function.Consumer;
 /// them out.
 ///
 /// Threading: any thread.
-public final class Generation implements RequestHandle {
-    private static final VarHandle COUNT = countHandle();
+public final class Generation implements RequestHandle, ReaderWaker.Readers {
+    private static final int NOBODY = -1;
 
     private final String id;
     private final Consumer<Generation> onAbort;
@@ -33,39 +33,30 @@ public final class Generation implements RequestHandle {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
-    private final ReaderWaker waker;
+    final ReaderWaker waker;
 
-    /// The request's whole sequence; a token is in it before `count` says so.
+    /// The request's whole sequence; what it has published can be read here.
     private final TokenSequence sequence;
 
     private final int offset;
 
-    /// One for each token, or none at all; written before `count`, as the sequence is.
+    /// One for each token, or none at all; written before the token is published.
     private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[0];
 
-    /// Of the prompt's tokens from the second one on; written before `count` and `outcome` are.
+    /// Of the prompt's tokens from the second one on; written before a token is published, or the
+    /// outcome.
     private @Nullable TokenLogprobs[] promptLogprobs = new TokenLogprobs[0];
-
-    private volatile int count;
 
     private int read;
 
-    /// Whether a reader waits for a token.
-    private volatile boolean waiting;
+    /// How many tokens a reader that waits has read; less than any number while nobody waits.
+    private volatile int awaitedBeyond = NOBODY;
 
-    /// Whether the waker has been told and has not come yet.
-    private volatile boolean told;
+    /// Whether the waker has it among those who wait.
+    private final AtomicBoolean listed = new AtomicBoolean();
 
     private @Nullable Outcome outcome;
     private volatile boolean aborted;
-
-    private static VarHandle countHandle() {
-        try {
-            return MethodHandles.lookup().findVarHandle(Generation.class, "count", int.class);
-        } catch (ReflectiveOperationException e) {
-            throw new AssertionError("a field of this class", e);
-        }
-    }
 
     public Generation(
             String id,
@@ -81,17 +72,14 @@ public final class Generation implements RequestHandle {
         this.onRelease = onRelease;
     }
 
-    /// Publishes the next token of the sequence, without a lock. A reader that waits for it is
-    /// woken by [#wakeReader], which must follow. Scheduler thread.
-    public void emit(Optional<TokenLogprobs> values) {
-        int published = count + 1;
-        if (values.isPresent()) {
-            if (logprobs.length < published) {
-                logprobs = Arrays.copyOf(logprobs, 2 * published);
-            }
-            logprobs[count] = values.get();
+    /// Takes the log-probabilities of the token that is appended to the sequence next. Scheduler
+    /// thread.
+    public void logprobs(TokenLogprobs values) {
+        int at = sequence.published();
+        if (logprobs.length <= at) {
+            logprobs = Arrays.copyOf(logprobs, 2 * (at + 1));
         }
-        COUNT.setRelease(this, published); // one fence for a step, not one for each token
+        logprobs[at] = values;
     }
 
     /// Takes log-probabilities of consecutive prompt tokens. A request that starts over brings them
@@ -111,7 +99,7 @@ public final class Generation implements RequestHandle {
     public List<TokenLogprobs> promptLogprobs() {
         lock.lock();
         try {
-            if (count == 0 && outcome == null) {
+            if (sequence.published() == 0 && outcome == null) {
                 throw new IllegalStateException("the prompt is not computed yet");
             }
             var values = new ArrayList<TokenLogprobs>(promptLogprobs.length);
@@ -126,21 +114,16 @@ public final class Generation implements RequestHandle {
         }
     }
 
-    /// Has the reader woken, if one waits. Scheduler thread, after [ReaderWaker#hasReaders], which
-    /// puts this look behind the counts that were written before.
-    public void wakeReader() {
-        if (waiting && !told) {
-            told = true;
-            waker.add(this);
-        }
+    @Override
+    public boolean haveNews() {
+        return awaitedBeyond < sequence.published();
     }
 
-    /// Wakes whoever waits for a token.
-    void wake() {
-        told = false;
+    @Override
+    public void wake() {
+        listed.set(false); // then the lock: who has found it listed until now waits by then
         lock.lock();
         try {
-            waiting = false;
             changed.signalAll();
         } finally {
             lock.unlock();
@@ -154,7 +137,7 @@ public final class Generation implements RequestHandle {
 
     /// Scheduler thread.
     public int[] tokens() {
-        return sequence.generated(count);
+        return sequence.generated(sequence.published());
     }
 
     /// Any thread; the first outcome stands.
@@ -167,7 +150,7 @@ public final class Generation implements RequestHandle {
                 return false;
             }
             outcome = how;
-            waiting = false;
+            awaitedBeyond = NOBODY;
             changed.signalAll();
         } finally {
             lock.unlock();
@@ -189,11 +172,11 @@ public final class Generation implements RequestHandle {
     public Optional<StreamEvent> next(Deadline limit) {
         lock.lock();
         try {
-            if (read == count && outcome == null) {
+            if (read == sequence.published() && outcome == null) {
                 awaitToken(limit);
             }
             // no token follows an outcome, so that nothing is missed where there is one
-            if (read < count) {
+            if (read < sequence.published()) {
                 var values =
                         read < logprobs.length
                                 ? Optional.ofNullable(logprobs[read])
@@ -211,17 +194,20 @@ public final class Generation implements RequestHandle {
     }
 
     private void awaitToken(Deadline limit) throws InterruptedException {
-        waker.enter();
         try {
             long left = 1;
-            while (read == count && outcome == null && left > 0) {
-                waiting = true;
-                if (read == count) { // else it came before the scheduler could see that we wait
+            while (read == sequence.published() && outcome == null && left > 0) {
+                awaitedBeyond = read;
+                if (listed.compareAndSet(false, true)) {
+                    waker.add(this);
+                }
+                VarHandle.fullFence();
+                if (read == sequence.published()) { // else it came before anybody saw that we wait
                     left = changed.awaitNanos(limit.remainingNanos());
                 }
             }
         } finally {
-            waker.leave();
+            awaitedBeyond = NOBODY;
         }
     }
 

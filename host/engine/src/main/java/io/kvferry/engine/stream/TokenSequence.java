@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.stream;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.util.Arrays;
-import java.util.Objects;
 
 /// The tokens of a request: its prompt, and behind it what is generated, in pages, so that one more
 /// token never copies those before it.
 ///
-/// Threading: one thread appends. Any other may read the tokens that it has been told of: what is
+/// Threading: one thread appends. Any other may read the tokens that [#published] counts: what is
 /// appended does not change.
 public final class TokenSequence {
+    private static final VarHandle GENERATED = generatedHandle();
     private static final int SHIFT = 8;
     private static final int PAGE = 1 << SHIFT;
+    private static final int[] NO_PAGE = {};
 
     private final int[] prompt;
     private final int promptCount;
@@ -19,7 +22,20 @@ public final class TokenSequence {
     /// Replaced when it is full, the pages stay; volatile for those who read meanwhile.
     private volatile int[][] pages;
 
+    /// The last page, for the thread that appends.
+    private int[] tail = NO_PAGE;
+
+    /// Written after the token that it counts.
     private int generated;
+
+    private static VarHandle generatedHandle() {
+        try {
+            return MethodHandles.lookup()
+                    .findVarHandle(TokenSequence.class, "generated", int.class);
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("a field of this class", e);
+        }
+    }
 
     /// @param prompt not copied, and never changed
     public TokenSequence(int[] prompt) {
@@ -28,9 +44,15 @@ public final class TokenSequence {
         this.pages = new int[4][];
     }
 
-    /// Prompt and generated tokens.
+    /// Prompt and generated tokens, for the thread that appends.
     public int count() {
         return promptCount + generated;
+    }
+
+    /// Generated tokens that the calling thread may read; whatever the appending thread did before
+    /// it appended the last of them has happened before. Any thread.
+    int published() {
+        return (int) GENERATED.getAcquire(this);
     }
 
     public int promptCount() {
@@ -59,18 +81,24 @@ public final class TokenSequence {
         return copy;
     }
 
-    /// The token after the last one.
+    /// The token after the last one; publishes it.
     public void append(int token) {
-        int page = generated >>> SHIFT;
+        int at = generated & PAGE - 1;
+        if (at == 0) {
+            tail = addPage(generated >>> SHIFT);
+        }
+        tail[at] = token;
+        GENERATED.setRelease(this, generated + 1); // a volatile write would cost a fence
+    }
+
+    private int[] addPage(int page) {
         var all = pages;
         if (page == all.length) {
             all = Arrays.copyOf(all, 2 * page);
-            pages = all; // no more often: a volatile write for each token would cost a fence
+            pages = all;
         }
-        if ((generated & PAGE - 1) == 0) {
-            all[page] = new int[PAGE];
-        }
-        Objects.requireNonNull(all[page])[generated & PAGE - 1] = token;
-        generated++;
+        var added = new int[PAGE];
+        all[page] = added;
+        return added;
     }
 }
