@@ -11,9 +11,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.regex.Pattern;
 
-/// fio with the pattern of the store: every block a file of its own, made, written whole by one
-/// thread, closed.
-public final class Fio {
+/// fio, which writes from and reads into one buffer per thread.
+public final class Fio implements FileLimit {
     private final Path program;
 
     private Fio(Path program) {
@@ -25,18 +24,13 @@ public final class Fio {
         return Tool.find("fio", "apt-get install fio, to see the ratio").map(Fio::new);
     }
 
-    /// @param rate bytes per second
-    /// @param cpuMicros processor time per file
-    /// @param bytes all that was moved
-    public record Result(double rate, double cpuMicros, long bytes) {
-        /// The same work and so much more time.
-        Result and(long nanos) {
-            return new Result(bytes / (bytes / rate + nanos / 1e9), cpuMicros, bytes);
-        }
+    @Override
+    public String title() {
+        return "fio";
     }
 
-    /// Writes or reads `files` files of `bytes` each, whose names begin with `name` and a dot.
-    public Result run(
+    @Override
+    public Work run(
             Path folder,
             String name,
             boolean write,
@@ -80,7 +74,7 @@ public final class Fio {
         }
         double percent = number(json, "usr_cpu") + number(json, "sys_cpu");
         double micros = number(json, "job_runtime") * 1000 * percent / 100;
-        return new Result(Double.parseDouble(rate.group(1)), micros / files, bytes * files);
+        return new Work(Double.parseDouble(rate.group(1)), micros / files, bytes * files);
     }
 
     private static double number(String json, String name) throws IOException {

@@ -25,10 +25,12 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
-/// An open store and blocks to move: 32 layers each, gathered from and scattered to regions of
-/// their own.
+/// An open store and blocks to move: 32 layers each, gathered from and scattered to regions in
+/// which every block of a turn has a place of its own.
 final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int LAYERS = 32;
+
+    /// Files in flight.
     private static final int WINDOW = 32;
 
     /// Files that one lookup asks for.
@@ -43,7 +45,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private final Path folder;
     private final BlockStore store;
     private final List<BlockKey> keys = new ArrayList<>();
-    private final List<List<MemorySegment>> slots = new ArrayList<>();
+    private final List<List<MemorySegment>> files = new ArrayList<>();
     private final Deadline deadline = Deadline.in(Duration.ofHours(1));
     private final AtomicLong done = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
@@ -84,12 +86,19 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                                 Duration.ofHours(1),
                                                 Duration.ofMinutes(1))),
                         StoreListener.NONE);
-        for (int slot = 0; slot < WINDOW; slot++) {
+        long part = blockBytes / LAYERS;
+        long region = blocks * part;
+        var memory = arena.allocate(LAYERS * region, AlignedStaging.ALIGNMENT);
+        for (int file = 0; file < blocks / run; file++) {
             var segments = new ArrayList<MemorySegment>();
-            for (int layer = 0; layer < LAYERS * run; layer++) {
-                segments.add(arena.allocate(blockBytes / LAYERS, 64).fill((byte) (slot + layer)));
+            for (int block = file * run; block < (file + 1) * run; block++) {
+                for (int layer = 0; layer < LAYERS; layer++) {
+                    segments.add(
+                            memory.asSlice(layer * region + block * part, part)
+                                    .fill((byte) (block + layer)));
+                }
             }
-            slots.add(segments);
+            files.add(segments);
         }
     }
 
@@ -124,8 +133,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             }
             boolean accepted =
                     save
-                            ? store.save(keys.get(i), slots.get(i % WINDOW), deadline, this, i)
-                            : store.load(keys.get(i), slots.get(i % WINDOW), deadline, this, i);
+                            ? store.save(keys.get(i), files.get(i), deadline, this, i)
+                            : store.load(keys.get(i), files.get(i), deadline, this, i);
             if (!accepted) {
                 throw new IllegalStateException("the store refused a block within its queue");
             }
@@ -138,7 +147,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             throw new IllegalStateException(failed + " blocks failed: " + store.stats());
         }
         long bytes =
-                slots.getFirst().stream().mapToLong(MemorySegment::byteSize).sum() * keys.size();
+                files.getFirst().stream().mapToLong(MemorySegment::byteSize).sum() * keys.size();
         return new Result(bytes / seconds, allocated, cpu);
     }
 

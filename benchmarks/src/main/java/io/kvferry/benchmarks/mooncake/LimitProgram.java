@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.mooncake;
 
-import io.kvferry.benchmarks.Folders;
-import io.kvferry.benchmarks.Tool;
+import io.kvferry.benchmarks.CProgram;
 
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -21,19 +17,22 @@ import java.util.Optional;
 /// Threading: one thread.
 final class LimitProgram implements AutoCloseable {
     private static final String SOURCE = "limit.c";
-    private static final Duration COMPILING = Duration.ofMinutes(1);
 
-    private final Path folder;
+    private final CProgram program;
     private final Process server;
     private final Process driver;
     private final BufferedReader answers;
 
-    private LimitProgram(Path folder, String program, long memory) throws IOException {
-        this.folder = folder;
-        this.server = start(List.of(program, "serve", String.valueOf(memory)));
+    private LimitProgram(CProgram program, long memory) throws IOException {
+        this.program = program;
+        this.server = start(List.of(path(program), "serve", String.valueOf(memory)));
         var port = server.inputReader(StandardCharsets.UTF_8).readLine();
-        this.driver = start(List.of(program, "drive", String.valueOf(memory), port));
+        this.driver = start(List.of(path(program), "drive", String.valueOf(memory), port));
         this.answers = driver.inputReader(StandardCharsets.UTF_8);
+    }
+
+    private static String path(CProgram program) {
+        return program.program().toString();
     }
 
     private static Process start(List<String> command) throws IOException {
@@ -44,33 +43,15 @@ final class LimitProgram implements AutoCloseable {
     ///
     /// @param memory bytes on each side
     static Optional<LimitProgram> start(long memory) throws IOException, InterruptedException {
-        var gcc = Tool.find("gcc", "apt-get install gcc");
-        if (gcc.isEmpty()) {
-            return Optional.empty();
-        }
-        var folder = Files.createTempDirectory("kvferry-limit");
+        var program = CProgram.compile(LimitProgram.class, SOURCE);
         boolean started = false;
-        try (var source = LimitProgram.class.getResourceAsStream(SOURCE)) {
-            if (source == null) {
-                throw new IOException(SOURCE + " is not on the class path");
-            }
-            Files.copy(source, folder.resolve(SOURCE));
-            var program = folder.resolve("limit").toString();
-            Tool.run(
-                    COMPILING,
-                    List.of(
-                            gcc.get().toString(),
-                            "-O2",
-                            "-pthread",
-                            "-o",
-                            program,
-                            folder.resolve(SOURCE).toString()));
-            var limit = new LimitProgram(folder, program, memory);
+        try {
+            var limit = program.isPresent() ? new LimitProgram(program.get(), memory) : null;
             started = true;
-            return Optional.of(limit);
+            return Optional.ofNullable(limit);
         } finally {
-            if (!started) {
-                Folders.delete(folder);
+            if (!started && program.isPresent()) {
+                program.get().close();
             }
         }
     }
@@ -78,7 +59,7 @@ final class LimitProgram implements AutoCloseable {
     /// The command in front of a command that has its processor time printed, see
     /// [#cpuNanos(String)].
     List<String> measuring() {
-        return List.of(folder.resolve("limit").toString(), "cpu");
+        return List.of(path(program), "cpu");
     }
 
     /// The processor time that stands in the output of a command begun with [#measuring].
@@ -135,6 +116,6 @@ final class LimitProgram implements AutoCloseable {
     public void close() throws IOException {
         driver.destroyForcibly();
         server.destroyForcibly();
-        Folders.delete(folder);
+        program.close();
     }
 }

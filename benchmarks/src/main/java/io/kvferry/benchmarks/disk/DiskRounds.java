@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.disk;
+
+import io.kvferry.benchmarks.Folders;
+import io.kvferry.benchmarks.Table;
+import io.kvferry.benchmarks.Tool;
+
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+
+/// The lines of the table for one shape of blocks: the same work by the store and by each limit,
+/// round by round.
+///
+/// Threading: one thread.
+final class DiskRounds {
+    private static final int ROUNDS = 5;
+    private static final long WARM_UP_NANOS = 5_000_000_000L;
+    private static final int LEAST_WARM_UPS = 40;
+
+    private final Path folder;
+    private final List<FileLimit> limits;
+    private final int block;
+    private final int run;
+    private final State state;
+    private final boolean direct;
+    private final int threads;
+    private final Series save;
+    private final Series load;
+    private final Series lookup = new Series(0);
+
+    /// What was in the file system before.
+    enum State {
+        EMPTY,
+        FULL,
+        DELETED
+    }
+
+    /// @param block bytes
+    /// @param run blocks in one file
+    DiskRounds(
+            Path folder,
+            List<FileLimit> limits,
+            int block,
+            int run,
+            State state,
+            boolean direct,
+            int threads) {
+        this.folder = folder;
+        this.limits = limits;
+        this.block = block;
+        this.run = run;
+        this.state = state;
+        this.direct = direct;
+        this.threads = threads;
+        this.save = new Series(limits.size());
+        this.load = new Series(limits.size());
+    }
+
+    /// The columns of [#print].
+    static Table table(List<FileLimit> limits) {
+        var head =
+                new ArrayList<>(
+                        List.of(
+                                "file system",
+                                "state",
+                                "block",
+                                "per file",
+                                "I/O",
+                                "work",
+                                "kvferry GB/s"));
+        limits.forEach(limit -> head.add(limit.title() + " GB/s"));
+        limits.forEach(limit -> head.add("of " + limit.title() + ": min, median, max"));
+        head.add("CPU us/block");
+        limits.forEach(limit -> head.add(limit.title() + " CPU us/block"));
+        head.add("B allocated/block");
+        return new Table(head.toArray(String[]::new));
+    }
+
+    /// @param bytes of one turn
+    /// @param deletions before the first
+    void run(int bytes, int deletions) throws Exception {
+        warmUp();
+        boolean full = state == State.FULL;
+        int count = bytes / block / run;
+        try (var store =
+                new StoreRun(
+                        folder.resolve("store"),
+                        block,
+                        bytes / block,
+                        run,
+                        threads,
+                        direct,
+                        full)) {
+            var files = store.temporaries();
+            if (state == State.DELETED) {
+                Deletions.make(files, deletions, threads);
+            }
+            if (full) {
+                store.nameBlocks("first");
+                store.run(true);
+            }
+            for (int round = 0; round < ROUNDS; round++) {
+                store.nameBlocks("round-" + round);
+                save(store, files, round, count);
+                if (!full) { // what is loaded is the same
+                    load(store, files, round, count);
+                    lookup.ours.add(store.lookUp());
+                }
+            }
+        }
+    }
+
+    /// The participant whose turn it is: 0 for the store, else a limit and one.
+    private int participant(int turn, int round) {
+        return (turn + round) % (1 + limits.size());
+    }
+
+    private void save(StoreRun store, Path files, int round, int count) throws Exception {
+        for (int turn = 0; turn <= limits.size(); turn++) {
+            Tool.sync();
+            int who = participant(turn, round) - 1;
+            if (who < 0) {
+                save.ours.add(store.run(true));
+                continue;
+            }
+            var written = move(who, files, round, true, count);
+            save.limits
+                    .get(who)
+                    .add(
+                            state == State.FULL
+                                    ? written.and(
+                                            Deletions.delete(files, name(who, round), threads))
+                                    : written);
+        }
+    }
+
+    private void load(StoreRun store, Path files, int round, int count) throws Exception {
+        for (int turn = 0; turn <= limits.size(); turn++) {
+            dropCaches();
+            int who = participant(turn, round) - 1;
+            if (who < 0) {
+                load.ours.add(store.run(false));
+            } else {
+                load.limits.get(who).add(move(who, files, round, false, count));
+            }
+        }
+    }
+
+    private FileLimit.Work move(int who, Path files, int round, boolean write, int count)
+            throws Exception {
+        long bytes = (long) block * run;
+        return limits.get(who).run(files, name(who, round), write, bytes, count, threads, direct);
+    }
+
+    private static String name(int who, int round) {
+        return "limit-" + who + "-" + round;
+    }
+
+    /// Saves and loads blocks of this shape until the compiler is done with what they run: a row of
+    /// large blocks has too few of them for that.
+    private void warmUp() throws IOException {
+        var compiler = ManagementFactory.getCompilationMXBean();
+        var at = folder.resolve("warm-up");
+        long end = System.nanoTime() + WARM_UP_NANOS;
+        try (var store = new StoreRun(at, block, 32 * run, run, threads, direct, true)) {
+            for (int round = 0; System.nanoTime() < end; round++) {
+                long compiled = compiler.getTotalCompilationTime();
+                store.nameBlocks("warm-up-" + round);
+                store.run(true);
+                store.run(false);
+                if (round >= LEAST_WARM_UPS && compiler.getTotalCompilationTime() == compiled) {
+                    break;
+                }
+            }
+        }
+        Folders.delete(at);
+    }
+
+    void print(String system, Table table) {
+        row(system, table, "save", save);
+        if (!load.ours.isEmpty()) {
+            row(system, table, "load", load);
+            row(system, table, "lookup", lookup);
+        }
+    }
+
+    private void row(String system, Table table, String work, Series series) {
+        boolean looks = series == lookup; // which no limit does
+        var cells =
+                new ArrayList<Object>(
+                        List.of(
+                                system,
+                                state.name().toLowerCase(Locale.ROOT),
+                                (block >> 10) + " KiB",
+                                run,
+                                direct ? "direct" : "buffered",
+                                work));
+        cells.add(looks ? "-" : series.rate() / 1e9);
+        for (int i = 0; i < limits.size(); i++) {
+            cells.add(looks ? "-" : series.rate(i) / 1e9);
+        }
+        for (int i = 0; i < limits.size(); i++) {
+            cells.add(looks ? "-" : series.ratios(i));
+        }
+        cells.add(series.cpuMicros());
+        for (int i = 0; i < limits.size(); i++) {
+            cells.add(looks ? "-" : series.cpuMicros(i) / run);
+        }
+        cells.add(series.allocated());
+        table.rowNow(cells.toArray());
+    }
+
+    /// Asks the kernel to forget clean pages, so that buffered reads come from the disk; whether it
+    /// did.
+    static boolean dropCaches() throws IOException, InterruptedException {
+        Tool.sync();
+        Path knob = Path.of("/proc/sys/vm/drop_caches");
+        if (!Files.isWritable(knob)) {
+            return false; // buffered loads are then served from memory, for all
+        }
+        Files.writeString(knob, "1");
+        return true;
+    }
+}
