@@ -2,7 +2,8 @@
 // Stands in for libnccl.so.2 and for the streams and memory of a GPU, within one process, or (ACROSS) between two of one
 // host, over a connection of loopback. It moves bytes between the two ranks of a communicator as NCCL does: non-blocking calls that are in progress for a while, operations that run on
 // streams in order and wait for their match, an abort that frees one side alone. What real NCCL would answer with a hang
-// or with wrong bytes is counted as misuse here, with the first reason kept for the test.
+// or with wrong bytes is counted as misuse here, with the first reason kept for the test. Blocking communicators, and
+// operations outside of groups, are for vLLM's wrapper alone.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ typedef struct pair pair;
 
 typedef struct comm {
   pair *of;
-  int rank, in_progress, finalizing, finalized, aborted, error, running;
+  int rank, in_progress, finalizing, finalized, aborted, error, running, blocking;
   long thread;
   group *pending;  // ended on the host, not yet enqueued on its stream
   struct stream *pending_stream;
@@ -407,13 +408,26 @@ int ncclGetUniqueId(unique_id *id) {
   return read == sizeof p->id.internal ? SUCCESS : SYSTEM_ERROR;
 }
 
-int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config *how) {
-  pthread_mutex_lock(&lock);
-  counts[INITS]++;
-  *out = NULL;
+static int well_formed(const config *how) {
   int version;
   ncclGetVersion(&version);
   size_t size = version >= 22703 ? sizeof(config) : 48;
+  if (how->size != size || how->magic != 0xcafebeef || how->version > (unsigned)version) {
+    wrong("a config of another form");
+    return 0;
+  }
+  if (how->blocking != 0 || how->net || how->split_share != INT_MIN || how->cga != INT_MIN
+      || (size > 48 && (how->name || how->nvls_ctas != INT_MIN || how->traffic_class != INT_MIN))) {
+    wrong("a config with fields out of place");
+    return 0;
+  }
+  return 1;
+}
+
+static int init(comm **out, int ranks, unique_id id, int rank, const config *how) {  // how: NULL for a blocking one
+  pthread_mutex_lock(&lock);
+  counts[INITS]++;
+  *out = NULL;
   pair *p = pairs;
   while (p && memcmp(&p->id, &id, sizeof id)) p = p->next;
   if (!p && knobs[ACROSS] && !memcmp(id.internal, across_mark, sizeof across_mark)) {
@@ -426,16 +440,13 @@ int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config
   }
   if (!p) wrong("an id that was never given out: its 128 bytes were changed");
   else if (ranks != 2 || rank < 0 || rank > 1 || p->joined & 1 << rank) wrong("a rank that does not exist or has joined");
-  else if (how->size != size || how->magic != 0xcafebeef || how->version > (unsigned)version) wrong("a config of another form");
-  else if (how->blocking != 0 || how->net || how->split_share != INT_MIN || how->cga != INT_MIN
-           || (size > 48 && (how->name || how->nvls_ctas != INT_MIN || how->traffic_class != INT_MIN)))
-    wrong("a config with fields out of place");
-  else {
+  else if (!how || well_formed(how)) {
     comm *c = calloc(1, sizeof *c);
     c->of = p;
     c->rank = rank;
     c->thread = syscall(SYS_gettid);
-    c->in_progress = 1 + knobs[INIT_POLLS];
+    c->blocking = !how;
+    c->in_progress = how ? 1 + knobs[INIT_POLLS] : 0;
     p->rank[rank] = c;
     p->joined |= 1 << rank;
     for (int i = 0; i < MOST; i++) if (!comms[i]) { comms[i] = c; break; }
@@ -446,10 +457,24 @@ int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config
       pthread_create(&thread, NULL, meet_peer, c);
       pthread_detach(thread);
     }
+    while (c->blocking && p->joined != 3) pthread_cond_wait(&changed, &lock);
     *out = c;
   }
   pthread_mutex_unlock(&lock);
-  return *out ? IN_PROGRESS : INVALID_ARGUMENT;
+  return *out ? SUCCESS : INVALID_ARGUMENT;
+}
+
+int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config *how) {
+  int result = init(out, ranks, id, rank, how);
+  return result == SUCCESS ? IN_PROGRESS : result;
+}
+
+int ncclCommInitRank(comm **out, int ranks, unique_id id, int rank) { return init(out, ranks, id, rank, NULL); }
+
+static void launch(comm *c) {  // under the lock
+  c->running++;
+  enqueue(c->pending_stream, (task){.kind = 1, .of = c, .ops = c->pending});
+  c->pending = NULL;
 }
 
 int ncclCommGetAsyncError(comm *c, int *state) {
@@ -464,9 +489,7 @@ int ncclCommGetAsyncError(comm *c, int *state) {
     if (!initializing || (c->of->joined == 3 && !knobs[HANG_INIT])) c->in_progress--;
     if (initializing && knobs[FAIL_INIT] && c->in_progress == 0) c->error = SYSTEM_ERROR;
     if (c->in_progress == 0 && c->pending && !c->error) {  // launched only now
-      c->running++;
-      enqueue(c->pending_stream, (task){.kind = 1, .of = c, .ops = c->pending});
-      c->pending = NULL;
+      launch(c);
     }
     if (c->in_progress == 0 && c->finalizing) c->finalized = 1;
   }
@@ -500,12 +523,18 @@ int ncclGroupStart(void) {
   return SUCCESS;
 }
 
-static int add(int sends, char *buffer, size_t bytes, int type, int peer, comm *c, stream *s) {
+static size_t element_bytes(int type) {
+  static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return type >= 0 && type < 10 ? bytes[type] : 0;
+}
+
+static int add(int sends, char *buffer, size_t count, int type, int peer, comm *c, stream *s) {
   int result = INVALID_USAGE;
+  size_t bytes = count * element_bytes(type);
   pthread_mutex_lock(&lock);
   if (depth != 1) wrong("an operation outside of a group, or in a nested one");
   else if (!fit(c, sends ? "send" : "receive")) {}
-  else if (type != 1) wrong("not bytes");
+  else if (!c->blocking && type != 1) wrong("not bytes");
   else if (peer != 1 - c->rank) wrong("not the other rank");
   else if (bytes == 0 || !on_device(buffer, bytes)) wrong("no bytes, or not in device memory");
   else if (open_group->count == MOST_OPS) wrong("more than 2048 operations in a group");
@@ -521,13 +550,6 @@ static int add(int sends, char *buffer, size_t bytes, int type, int peer, comm *
   return result;
 }
 
-int ncclSend(char *buffer, size_t bytes, int type, int peer, comm *c, stream *s) {
-  return add(1, buffer, bytes, type, peer, c, s);
-}
-
-int ncclRecv(char *buffer, size_t bytes, int type, int peer, comm *c, stream *s) {
-  return add(0, buffer, bytes, type, peer, c, s);
-}
 
 int ncclGroupEnd(void) {
   pthread_mutex_lock(&lock);
@@ -551,14 +573,51 @@ int ncclGroupEnd(void) {
       return INTERNAL_ERROR;
     }
     if (open_group->count > counts[LARGEST_GROUP]) counts[LARGEST_GROUP] = open_group->count;
-    group_comm->in_progress = 1 + knobs[GROUP_POLLS];
     group_comm->pending = open_group;
     group_comm->pending_stream = group_stream;
     open_group = NULL;
+    if (c->blocking) {
+      launch(c);
+      result = SUCCESS;
+    } else {
+      c->in_progress = 1 + knobs[GROUP_POLLS];
+    }
   }
   pthread_mutex_unlock(&lock);
   return result;
 }
+
+static int blocks(comm *c) {
+  pthread_mutex_lock(&lock);
+  int blocking = live(c) && c->blocking;
+  pthread_mutex_unlock(&lock);
+  return blocking;
+}
+
+static int operate(int sends, char *buffer, size_t count, int type, int peer, comm *c, stream *s) {
+  int alone = depth == 0 && blocks(c);  // a group of its own
+  if (alone) ncclGroupStart();
+  int result = add(sends, buffer, count, type, peer, c, s);
+  int ended = alone ? ncclGroupEnd() : SUCCESS;
+  return result != SUCCESS ? result : ended;
+}
+
+int ncclSend(char *buffer, size_t count, int type, int peer, comm *c, stream *s) {
+  return operate(1, buffer, count, type, peer, c, s);
+}
+
+int ncclRecv(char *buffer, size_t count, int type, int peer, comm *c, stream *s) {
+  return operate(0, buffer, count, type, peer, c, s);
+}
+
+// What vLLM's wrapper looks up and its P2pNccl never calls.
+int ncclAllReduce(void) { return INVALID_USAGE; }
+int ncclReduce(void) { return INVALID_USAGE; }
+int ncclAllGather(void) { return INVALID_USAGE; }
+int ncclReduceScatter(void) { return INVALID_USAGE; }
+int ncclBroadcast(void) { return INVALID_USAGE; }
+int ncclCommWindowRegister(void) { return INVALID_USAGE; }
+int ncclCommWindowDeregister(void) { return INVALID_USAGE; }
 
 static void release(comm *c) {  // under the lock
   while (c->running) pthread_cond_wait(&changed, &lock);

@@ -69,13 +69,13 @@ class VllmKillTest {
                     var put =
                             new VllmMessage.Put(
                                     line + "#" + layer,
-                                    VllmExchangeTest.shape(shape, BLOCKS),
+                                    VllmTensors.shape(shape, BLOCKS),
                                     "bfloat16");
                     socket.send(put.encode());
                     if (socket.receive(Deadline.in(SOON))[0] != '0') {
                         break;
                     }
-                    var tensor = VllmExchangeTest.tensor(shape, layer, BLOCKS);
+                    var tensor = VllmTensors.tensor(shape, layer, BLOCKS);
                     var buffer = lane.buffer(tensor.length * 2L);
                     MemorySegment.copy(
                             tensor, 0, buffer, ValueLayout.JAVA_SHORT_UNALIGNED, 0, tensor.length);
@@ -215,8 +215,7 @@ class VllmKillTest {
                     form.gather(layer, new int[] {0, 1, 2, 3, 4}, heap);
                     assertThat(heap.toArray(ValueLayout.JAVA_SHORT_UNALIGNED))
                             .isEqualTo(
-                                    VllmExchangeTest.tensor(
-                                            TensorForm.Shape.FLASH_ATTN, layer, BLOCKS));
+                                    VllmTensors.tensor(TensorForm.Shape.FLASH_ATTN, layer, BLOCKS));
                 }
             }
         }
