@@ -40,7 +40,7 @@ sealed interface HandOver {
     /// on the k-th port after it). On a decoder: `do_remote_prefill`, `transfer_id`,
     /// `prefill_addrs` or `prefill_addr`, and `prefill_epoch` and `kvferry_namespace` as the
     /// prefiller answered them. Without the two flags the id of the request says it, in the form of
-    /// vLLM's proxy.
+    /// vLLM's proxy, with the position of the prompt in its call.
     ///
     /// With protocol 0 the id alone says it, and the transfer is what vLLM's engines call the
     /// request.
@@ -110,9 +110,13 @@ sealed interface HandOver {
                 return new None("the request id names neither side as this engine");
             }
             var transfer = ids.transferId();
+            int prompt = request.promptIndex();
             if (settings.vllm()) {
                 boolean external = RequestAddresses.parse(request.externalId()).isPresent();
-                transfer = settings.vllmRequestId(external ? request.externalId() : request.id());
+                var id = external ? request.externalId() : request.id();
+                transfer = settings.vllmRequestId(id, prompt);
+            } else if (prompt > 0) {
+                transfer += "-" + prompt;
             }
             return sends
                     ? new Send(transfer, single(ids.decode()))

@@ -26,6 +26,8 @@ import java.util.Optional;
 
 /// vLLM's P2pNcclConnector: prefill/decode disaggregation from rank to rank, pushed or pulled.
 public final class P2pNcclConnectorProvider implements KvConnectorProvider {
+    private final KnownPrompts prompts = new KnownPrompts();
+
     @Override
     public String name() {
         return "P2pNcclConnector";
@@ -81,7 +83,7 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
-        return new P2pScheduler(context);
+        return new P2pScheduler(context, prompts.of(context));
     }
 
     @Override

@@ -47,8 +47,8 @@ final class P2pScheduler implements SchedulerConnector {
     /// Requests whose prompt was pushed, by transfer.
     private final Map<String, Tracked> pushedTransfers = new HashMap<>();
 
-    /// Of protocol 0, by transfer.
-    private final Remembered<String, PromptMark> prompts = Remembered.byText();
+    /// Of protocol 0; also those of the halves of this engine that were open before.
+    private final KnownPrompts.OfEngine prompts;
 
     /// Of protocol 0, by transfer: the request that is under way.
     private final Map<String, String> holders = new HashMap<>();
@@ -74,8 +74,10 @@ final class P2pScheduler implements SchedulerConnector {
         }
     }
 
-    P2pScheduler(SchedulerContext context) {
+    /// @param prompts what the halves before this one have handed over with protocol 0
+    P2pScheduler(SchedulerContext context, KnownPrompts.OfEngine prompts) {
         this.context = context;
+        this.prompts = prompts;
         this.settings = P2pSettings.from(context.options());
         this.handOvers = new HandOver.Reader(context, settings);
     }
@@ -99,10 +101,10 @@ final class P2pScheduler implements SchedulerConnector {
         requests.put(request.id(), tracked);
     }
 
-    /// Messages of protocol 0 do not say which prompt a tensor is of. All prompts of one call have
-    /// the same id here, and a client may use an id again: the first prompt has it, and another one
-    /// is neither sent nor fetched. Of equal prompts (`n` completions of one) the first request has
-    /// it until it ends: two of them would put each layer twice.
+    /// Messages of protocol 0 do not say which prompt a tensor is of. A client may use an id again:
+    /// the first prompt has it, and another one is neither sent nor fetched. Of equal prompts (`n`
+    /// completions of one) the first request has it until it ends: two of them would put each layer
+    /// twice.
     private HandOver withOnePrompt(HandOver handOver, RequestView request) {
         var transfer =
                 switch (handOver) {
@@ -113,13 +115,8 @@ final class P2pScheduler implements SchedulerConnector {
         if (!settings.vllm() || transfer.isEmpty()) {
             return handOver;
         }
-        var mark = mark(request);
         var key = VllmExchange.transfer(transfer);
-        var known = prompts.get(key);
-        if (known == null) {
-            prompts.put(key, mark);
-        }
-        if (known != null && !known.equals(mark)) {
+        if (!prompts.claim(key, mark(request))) {
             return new HandOver.None("protocol 0: another prompt has this request id");
         }
         var holder = holders.putIfAbsent(key, request.id());

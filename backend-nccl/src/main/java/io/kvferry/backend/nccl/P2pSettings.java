@@ -31,7 +31,8 @@ import java.util.Optional;
 /// @param proxy where rank 0 registers its engine, if it does
 /// @param vllm whether it speaks protocol 0, that of vLLM's engines
 /// @param tensorShape of the tensors of protocol 0
-/// @param requestIdForm what vLLM's servers make of a request id, with `{id}` in its place
+/// @param requestIdForm what vLLM's servers make of a request id, with `{id}` in its place and
+///   `{prompt}` in that of the position of a prompt in its call
 record P2pSettings(
         SendType sendType,
         PlaneChoice.Kind dataPlane,
@@ -57,6 +58,7 @@ record P2pSettings(
     private static final String TENSOR_SHAPE = "vllm_tensor_shape";
     private static final String REQUEST_ID_FORM = "vllm_request_id";
     private static final String ID = "{id}";
+    private static final String PROMPT = "{prompt}";
 
     private static final String DATA_PLANE = "data_plane";
     private static final String CHANNELS = "nccl_num_channels";
@@ -114,8 +116,8 @@ record P2pSettings(
                                     REQUEST_ID_FORM,
                                     Option.Type.STRING,
                                     "with protocol 0: what vLLM's server makes of a request id that comes without a"
-                                            + " prefix; chatcmpl-{id} for chat completions")
-                            .withDefault("cmpl-" + ID + "-0"),
+                                            + " prefix, of each prompt of a call; chatcmpl-{id} for chat completions")
+                            .withDefault("cmpl-" + ID + "-" + PROMPT),
                     Option.of(
                                     MAX_LOADS,
                                     Option.Type.INTEGER,
@@ -268,8 +270,12 @@ record P2pSettings(
     }
 
     /// What a vLLM server makes of a request id that a router gave.
-    String vllmRequestId(String id) {
-        return id.startsWith("___prefill_addr_") ? requestIdForm.replace(ID, id) : id;
+    ///
+    /// @param promptIndex position of the prompt among those of the call
+    String vllmRequestId(String id, int promptIndex) {
+        return id.startsWith("___prefill_addr_")
+                ? requestIdForm.replace(PROMPT, String.valueOf(promptIndex)).replace(ID, id)
+                : id;
     }
 
     /// Whether the configuration says protocol 0, before anything is opened.

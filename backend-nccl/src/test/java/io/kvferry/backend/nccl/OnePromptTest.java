@@ -56,7 +56,12 @@ class OnePromptTest {
                     1);
 
     /// A request of the engine under an id of a client.
-    private record Asked(String id, String externalId, int seed) implements RequestView {
+    private record Asked(String id, String externalId, int seed, int promptIndex)
+            implements RequestView {
+        Asked(String id, String externalId, int seed) {
+            this(id, externalId, seed, 0);
+        }
+
         @Override
         public int tokenCount() {
             return 40;
@@ -103,6 +108,7 @@ class OnePromptTest {
         }
     }
 
+    private final P2pNcclConnectorProvider provider = new P2pNcclConnectorProvider();
     private final List<TraceEvent.Incident> incidents = new ArrayList<>();
     private final String id =
             RequestAddresses.draw(
@@ -111,7 +117,6 @@ class OnePromptTest {
 
     private SchedulerConnector scheduler(KvRole role) {
         var extra = Map.<String, Object>of("protocol", 0L, "send_type", "PUT_ASYNC");
-        var provider = new P2pNcclConnectorProvider();
         var config = ConnectorConfig.of(provider.name(), role, "e", extra);
         var host =
                 HostServices.of(
@@ -123,7 +128,7 @@ class OnePromptTest {
                         TransferBackends.NONE,
                         StagingPool.NONE,
                         () -> {});
-        return new P2pScheduler(
+        return provider.openScheduler(
                 new SchedulerContext(
                         "i", config, provider.options().read("test", extra), ENGINE, host));
     }
@@ -169,6 +174,38 @@ class OnePromptTest {
         assertThat(refused()).containsExactly("2");
         scheduler.onRequest(new Asked("3", "cmpl-" + id + "-1", 2));
         assertThat(refused()).as("counted, as vLLM does").containsExactly("2");
+        scheduler.close();
+    }
+
+    /// Tensors of the first prompt may lie in the worker half, or still come.
+    @ParameterizedTest
+    @EnumSource(
+            value = KvRole.class,
+            names = {"PRODUCER", "CONSUMER"})
+    void aHalfThatIsOpenedAgainKnowsWhichPromptAnIdHad(KvRole role) {
+        var failed = scheduler(role);
+        failed.onRequest(new Asked("1", id, 1));
+        failed.close();
+        var again = scheduler(role);
+        again.onRequest(new Asked("1", id, 1));
+        assertThat(refused()).isEmpty();
+        end(again, new Asked("1", id, 1));
+        again.onRequest(new Asked("2", id, 2));
+        assertThat(refused()).containsExactly("2");
+        again.close();
+    }
+
+    @Test
+    void eachPromptOfACallIsHandedOver() {
+        var scheduler = scheduler(KvRole.PRODUCER);
+        scheduler.onRequest(new Asked("1", id, 1, 0));
+        scheduler.onRequest(new Asked("2", id, 2, 1));
+        scheduler.onRequest(new Asked("3", id, 3, 12));
+        assertThat(refused()).isEmpty();
+        scheduler.onRequest(new Asked("4", id, 2, 1));
+        assertThat(refused()).as("another choice of the second prompt").containsExactly("4");
+        scheduler.onRequest(new Asked("5", "cmpl-" + id + "-12", 4));
+        assertThat(refused()).as("as vLLM counts them").containsExactly("4", "5");
         scheduler.close();
     }
 }

@@ -21,7 +21,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
-import io.kvferry.backend.nccl.gpu.TensorLanes;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.backend.nccl.wire.RequestAddresses;
 import io.kvferry.engine.Engine;
@@ -33,8 +32,6 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import org.junit.jupiter.api.AfterEach;
@@ -46,12 +43,9 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.util.HashMap;
 import java.util.Map;
 
 /// Whole engines that hand over by protocol 0, vLLM's, over the C double of NCCL: every loaded byte
@@ -71,44 +65,25 @@ class VllmHandOverTest {
         nccl.assertClean();
     }
 
-    private KvConnectorProvider provider() {
-        var real = new P2pNcclConnectorProvider();
-        return (KvConnectorProvider)
-                Proxy.newProxyInstance(
-                        getClass().getClassLoader(),
-                        new Class<?>[] {KvConnectorProvider.class},
-                        (_, method, arguments) -> {
-                            if (method.getName().equals("openWorker")) {
-                                return new VllmWorker((WorkerContext) arguments[0], lanes());
-                            }
-                            try {
-                                return method.invoke(real, arguments);
-                            } catch (InvocationTargetException e) {
-                                throw e.getCause();
-                            }
-                        });
-    }
-
-    private TensorLanes lanes() {
-        return new TensorLanes(
-                "test-lanes",
-                nccl.library(),
-                nccl.driver(),
-                new TensorLanes.Limits(P2pEngines.SOON, P2pEngines.SOON, 64 << 20, 0));
+    private VllmP2p provider() {
+        return new VllmP2p(nccl);
     }
 
     private static Map<String, Object> vllm(String mode, int port, String shape) {
-        var options = new HashMap<>(options(mode, port));
-        options.put("protocol", 0L);
-        options.put("vllm_tensor_shape", shape);
-        return options;
+        return VllmP2p.options(mode, port, shape);
     }
 
     private static RequestHandle submit(Engine engine, int[] prompt, String id, int tokens) {
+        return submit(engine, prompt, id, tokens, 0);
+    }
+
+    private static RequestHandle submit(
+            Engine engine, int[] prompt, String id, int tokens, int promptIndex) {
         return engine.submit(
                 GenerationRequest.of(prompt, SamplingParams.greedy(tokens))
                         .withFailurePolicy(LoadFailurePolicy.RECOMPUTE)
-                        .withExternalId(id));
+                        .withExternalId(id)
+                        .withPromptIndex(promptIndex));
     }
 
     private static String id(int pPort, int dPort) {
@@ -235,7 +210,7 @@ class VllmHandOverTest {
         return loaded(outcome) > 0;
     }
 
-    /// vLLM's prefiller counts the prompts of a call in its ids; all of them have one id here.
+    /// Engines that have no such index, or a call that is repeated with another prompt.
     @ParameterizedTest
     @ValueSource(strings = {"PUT_ASYNC", "GET"})
     void aDecoderLoadsTheFirstPromptOfACallAlone(String mode) throws IOException {
@@ -267,6 +242,25 @@ class VllmHandOverTest {
                         assertThat(decodes(alone, d, b, "cmpl-" + id + "-1")).isFalse();
                     }
                     assertThat(decodes(alone, d, a, "cmpl-" + id + "-0")).isTrue();
+                });
+    }
+
+    /// The prompts of a call have one id of the client's, and are counted as vLLM counts them.
+    @ParameterizedTest
+    @ValueSource(strings = {"PUT_ASYNC", "GET"})
+    void allPromptsOfACallAreHandedOver(String mode) throws IOException {
+        between(
+                mode,
+                (alone, p, d, id) -> {
+                    for (int i = 0; i < 3; i++) {
+                        finished(submit(p, prompt(i, TOKENS), id, 1, i));
+                    }
+                    for (int i = 2; i >= 0; i--) {
+                        int[] prompt = prompt(i, TOKENS);
+                        var outcome = finished(submit(d, prompt, id, GENERATED, i));
+                        assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                        assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+                    }
                 });
     }
 

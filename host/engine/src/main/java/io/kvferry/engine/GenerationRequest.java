@@ -21,6 +21,7 @@ import java.util.Optional;
 /// @param failurePolicy overrides the engine's policy for failed loads
 /// @param externalId the id that the client or the router gave, equal on both engines of a P/D
 ///   pair; empty for none
+/// @param promptIndex position of the prompt among those of one call, which have one external id
 /// @param priority vLLM's: requests with a smaller number are admitted first and preempted last; 0
 ///   by default
 @SuppressWarnings("ArrayRecordComponent") // owned by the request, never changed
@@ -33,6 +34,7 @@ public record GenerationRequest(
         List<EncoderInput> items,
         Optional<LoadFailurePolicy> failurePolicy,
         String externalId,
+        int promptIndex,
         int priority) {
     public GenerationRequest {
         Objects.requireNonNull(externalId, "externalId");
@@ -41,6 +43,9 @@ public record GenerationRequest(
         Objects.requireNonNull(ecParams, "ecParams");
         Objects.requireNonNull(cacheSalt, "cacheSalt");
         items = List.copyOf(items);
+        if (promptIndex < 0) {
+            throw new IllegalArgumentException("promptIndex: " + promptIndex);
+        }
         if (prompt.length == 0) {
             throw new IllegalArgumentException("an empty prompt");
         }
@@ -68,7 +73,7 @@ public record GenerationRequest(
             String cacheSalt,
             List<EncoderInput> items,
             Optional<LoadFailurePolicy> failurePolicy) {
-        this(prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, "", 0);
+        this(prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, "", 0, 0);
     }
 
     /// A plain text request.
@@ -82,6 +87,7 @@ public record GenerationRequest(
                 List.of(),
                 Optional.empty(),
                 "",
+                0,
                 0);
     }
 
@@ -95,6 +101,7 @@ public record GenerationRequest(
                 items,
                 failurePolicy,
                 externalId,
+                promptIndex,
                 priority);
     }
 
@@ -108,6 +115,7 @@ public record GenerationRequest(
                 items,
                 failurePolicy,
                 externalId,
+                promptIndex,
                 priority);
     }
 
@@ -121,6 +129,7 @@ public record GenerationRequest(
                 items,
                 failurePolicy,
                 externalId,
+                promptIndex,
                 priority);
     }
 
@@ -134,6 +143,7 @@ public record GenerationRequest(
                 others,
                 failurePolicy,
                 externalId,
+                promptIndex,
                 priority);
     }
 
@@ -147,6 +157,7 @@ public record GenerationRequest(
                 items,
                 Optional.of(policy),
                 externalId,
+                promptIndex,
                 priority);
     }
 
@@ -160,6 +171,21 @@ public record GenerationRequest(
                 items,
                 failurePolicy,
                 id,
+                promptIndex,
+                priority);
+    }
+
+    public GenerationRequest withPromptIndex(int index) {
+        return new GenerationRequest(
+                prompt,
+                sampling,
+                kvParams,
+                ecParams,
+                cacheSalt,
+                items,
+                failurePolicy,
+                externalId,
+                index,
                 priority);
     }
 
@@ -173,6 +199,7 @@ public record GenerationRequest(
                 items,
                 failurePolicy,
                 externalId,
+                promptIndex,
                 number);
     }
 }

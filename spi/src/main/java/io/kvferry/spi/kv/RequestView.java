@@ -18,6 +18,12 @@ public interface RequestView {
         return id();
     }
 
+    /// Position of its prompt among those of one call, from 0: the prompts of a call have one
+    /// external id. Equal on both engines of a P/D pair that get the same call.
+    default int promptIndex() {
+        return 0;
+    }
+
     /// Prompt and generated tokens so far.
     int tokenCount();
 

@@ -270,6 +270,11 @@ public final class RequestState implements RequestView {
     }
 
     @Override
+    public int promptIndex() {
+        return request.promptIndex();
+    }
+
+    @Override
     public List<ItemKey> extraKeys(int block) {
         int from = block * blockTokens;
         return items.within(from, from + blockTokens).stream()

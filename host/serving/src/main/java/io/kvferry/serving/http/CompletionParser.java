@@ -54,8 +54,8 @@ final class CompletionParser {
         }
         var prompts = chat ? List.of(chatPrompt(body)) : prompts(body);
         var generations = new ArrayList<GenerationRequest>();
-        for (var prompt : prompts) {
-            generations.addAll(generations(chat, body, prompt, n, generations.isEmpty()));
+        for (int i = 0; i < prompts.size(); i++) {
+            generations.addAll(generations(chat, body, prompts.get(i), n, i));
         }
         var options = body.path("stream_options");
         return new CompletionRequest(
@@ -73,7 +73,7 @@ final class CompletionParser {
     }
 
     private List<GenerationRequest> generations(
-            boolean chat, ObjectNode body, int[] whole, int n, boolean first) {
+            boolean chat, ObjectNode body, int[] whole, int n, int promptIndex) {
         var field = chat ? "messages" : "prompt";
         int[] prompt = truncated(body, whole);
         if (prompt.length == 0) {
@@ -92,7 +92,7 @@ final class CompletionParser {
         var list = new ArrayList<GenerationRequest>(n);
         for (int i = 0; i < n; i++) {
             // The blocks that P holds can be fetched once: the first choice fetches them.
-            boolean fetches = first && i == 0;
+            boolean fetches = promptIndex == 0 && i == 0;
             list.add(
                     new GenerationRequest(
                                     prompt,
@@ -106,6 +106,7 @@ final class CompletionParser {
                                     BodyFields.text(body, "cache_salt", ""),
                                     List.of(),
                                     Optional.empty())
+                            .withPromptIndex(promptIndex)
                             .withPriority((int) BodyFields.integer(body, "priority", 0)));
         }
         return list;

@@ -115,6 +115,26 @@ class OpenAiApiTest {
         assertThat(request.sampling().isGreedy()).isTrue();
     }
 
+    /// Connectors that go by the id of a call tell its prompts apart by their position.
+    @Test
+    void thePromptsOfACallHaveItsIdAndTheirPositions() throws Exception {
+        int port = serve(says("a"));
+        var response =
+                TestClient.post(
+                        port,
+                        "/v1/completions",
+                        "{\"prompt\": [\"one\", \"two\"], \"n\": 2, \"max_tokens\": 1}",
+                        "X-Request-Id",
+                        "abc-1");
+        assertThat(response.statusCode()).isEqualTo(200);
+        assertThat(engine.submitted)
+                .extracting(handle -> handle.request.externalId())
+                .containsOnly("abc-1");
+        assertThat(engine.submitted)
+                .extracting(handle -> handle.request.promptIndex())
+                .containsExactly(0, 0, 1, 1);
+    }
+
     @Test
     void answersAChat() throws Exception {
         int port = serve(says("yes"));

@@ -56,6 +56,11 @@ public record ChildRequestView(RequestView whole, TransferParams params) impleme
     }
 
     @Override
+    public int promptIndex() {
+        return whole.promptIndex();
+    }
+
+    @Override
     public List<ItemKey> extraKeys(int block) {
         return whole.extraKeys(block);
     }
