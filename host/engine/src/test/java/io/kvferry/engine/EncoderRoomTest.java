@@ -15,6 +15,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
@@ -299,6 +300,38 @@ class EncoderRoomTest {
                 Engine.open(config(Map.of()).encodeOnly(true).ecConnector(ec, ec.config()))) {
             assertFailed(
                     outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))), ErrorCode.MISS);
+        }
+    }
+
+    /// The request that waited for the load is held, and the hold ends.
+    @Test
+    void rowsOfALoadThatIsNotAnsweredStayOutOfUseWhenAHoldOnThemEnds() {
+        ec.store.put("a", new byte[320]);
+        ec.silent = true;
+        ec.hold = true;
+        ec.answersHolds = true;
+        try (var engine =
+                Engine.open(
+                        encoding(20)
+                                .loadLimit(Duration.ofMillis(5))
+                                .revokeLimit(Duration.ofMillis(5))
+                                .closeLimit(Duration.ofMillis(5))
+                                .ecConnector(ec, ec.config()))) {
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))),
+                    ErrorCode.TIMEOUT);
+            assertThat(engine.stats().held()).isEqualTo(1);
+            var limit = Deadline.in(Duration.ofSeconds(30));
+            while (engine.stats().held() > 0 && !limit.passed()) {
+                engine.step();
+            }
+            assertThat(engine.stats().held()).isZero();
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(2, item("a", 2, 10)))),
+                    ErrorCode.TIMEOUT);
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(3, item("b", 2, 11)))),
+                    ErrorCode.TIMEOUT);
         }
     }
 

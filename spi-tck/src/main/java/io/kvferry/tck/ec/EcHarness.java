@@ -399,6 +399,18 @@ public final class EcHarness implements AutoCloseable {
         return all;
     }
 
+    /// The caches drop everything, which nobody may touch from now on: [#mustBeUntouched] checks
+    /// it.
+    public void dropAll() {
+        caches.forEach(EcSlab::releaseAll);
+    }
+
+    /// Fails when something was written to a free place of a cache, or an item asked for that has
+    /// none.
+    public void mustBeUntouched() {
+        caches.forEach(EcSlab::check);
+    }
+
     /// Ends a request, as the engine does before it drops its references.
     public FinishDecision finish(String requestId, FinishReason reason) {
         if (!submitted.remove(requestId)) {

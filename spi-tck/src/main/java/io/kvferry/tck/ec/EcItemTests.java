@@ -13,12 +13,14 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.tck.Halves;
 import io.kvferry.tck.PluginChecks;
 
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
 import java.util.List;
+import java.util.concurrent.locks.LockSupport;
 
 /// Items of [EcConnectorContract]: saved, found, loaded, damaged, gone.
 abstract class EcItemTests extends EcContractSupport {
@@ -165,6 +167,32 @@ abstract class EcItemTests extends EcContractSupport {
         consumer.close();
         consumer.close();
         producer.close();
+    }
+
+    @Test
+    @DisplayName(
+            "E12b a worker half that says TIMEOUT in close() is closed when it is asked again; once that has returned, no thread of it touches the cache")
+    void closingIsOverWhenItReturns() {
+        var producer = producer();
+        var consumer = consumer();
+        for (int i = 0; i < 20; i++) {
+            var item = item("closed " + i, 64);
+            make(producer, item);
+            awaitHit(producer, consumer, item);
+            consumer.load(item);
+        }
+        consumer.step(); // asynchronous loads may be under way
+        for (var worker : consumer.workers()) {
+            long end = System.nanoTime() + limit().toNanos();
+            while (!Halves.isClosed(worker)) {
+                assertThat(System.nanoTime()).as("close() never returns").isLessThan(end);
+                LockSupport.parkNanos(1_000_000);
+            }
+        }
+        consumer.mustBeUntouched();
+        consumer.dropAll();
+        LockSupport.parkNanos(30_000_000);
+        consumer.mustBeUntouched();
     }
 
     @Test

@@ -125,6 +125,13 @@ final class EcSlab implements EncoderCache, AutoCloseable {
         }
     }
 
+    /// Nothing has a right on any item any more.
+    void releaseAll() {
+        entries.clear();
+        taken.clear();
+        memory.segment().fill(POISON);
+    }
+
     /// Items with room that are neither published nor discarded.
     Set<String> unpublished() {
         return entries.entrySet().stream()

@@ -5,7 +5,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 
@@ -61,8 +60,8 @@ final class Defects {
                 });
     }
 
-    /// Writes to the regions for half a second, in a thread of its own; returns when it has begun.
-    static void writeOn(List<KvRegion> regions) throws InterruptedException {
+    /// Writes again and again for half a second, in a thread of its own; returns when it has begun.
+    static void writeOn(Runnable write) throws InterruptedException {
         var begun = new CountDownLatch(1);
         Thread.ofPlatform()
                 .daemon()
@@ -71,7 +70,7 @@ final class Defects {
                     long end = System.nanoTime() + 500_000_000;
                     try {
                         while (System.nanoTime() < end) {
-                            regions.forEach(region -> region.block(0).fill((byte) 7));
+                            write.run();
                             begun.countDown();
                         }
                     } catch (IllegalStateException e) {

@@ -2,6 +2,8 @@
 package io.kvferry.tck.faults;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.ec.EcWorkerConnector;
@@ -29,6 +31,8 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// [EcMutants] with defects in what they do with the cache's memory, with many items and over time.
 final class EcMemoryMutants {
@@ -80,6 +84,33 @@ final class EcMemoryMutants {
                                                         (byte) 1);
                                         return room;
                                     }));
+        }
+    }
+
+    /// Says TIMEOUT, and then that it is closed, while a thread still writes.
+    static class SaysClosedWhileItWrites extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            var memory = new AtomicReference<@Nullable MemoryRange>();
+            var asked = new AtomicInteger();
+            return Interceptor.wrap(
+                    EcWorkerConnector.class,
+                    half,
+                    (called, arguments, proceed) -> {
+                        if (called.getName().equals("registerMemory")) {
+                            memory.set((MemoryRange) arguments[0]);
+                        }
+                        if (!called.getName().equals("close")) {
+                            return proceed.run();
+                        }
+                        if (asked.incrementAndGet() == 1) {
+                            proceed.run();
+                            var cache = Objects.requireNonNull(memory.get()).hostSegment();
+                            Defects.writeOn(() -> cache.fill((byte) 7));
+                            throw new KvFerryException(ErrorCode.TIMEOUT, "threads still write");
+                        }
+                        return null;
+                    });
         }
     }
 

@@ -53,6 +53,9 @@ class EcMutantsTest {
                     new Mutation(EcMutants.IgnoresItsRole.class, "rolesAreKept"),
                     new Mutation(EcMutants.LeaksAThread.class, "closingIsSafe"),
                     new Mutation(
+                            EcMemoryMutants.SaysClosedWhileItWrites.class,
+                            "closingIsOverWhenItReturns"),
+                    new Mutation(
                             EcHoldMutants.NeverEndsHolds.class, "holdsEndWhenTheirItemsAreFetched"),
                     new Mutation(
                             EcHoldMutants.HoldsWithoutClaimingIt.class,

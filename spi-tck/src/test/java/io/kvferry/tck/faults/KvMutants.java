@@ -327,7 +327,8 @@ final class KvMutants {
                         }
                         if (asked.incrementAndGet() == 1) {
                             proceed.run();
-                            Defects.writeOn(regions);
+                            Defects.writeOn(() ->
+                                    regions.forEach(region -> region.block(0).fill((byte) 7)));
                             throw new KvFerryException(ErrorCode.TIMEOUT, "threads still write");
                         }
                         return null;

@@ -61,12 +61,16 @@ final class EncoderIndex {
         /// with its last reference.
         boolean outdated;
 
-        /// A load or a hold was revoked long ago, and a rank has not answered: the rows are out of
-        /// use until it does.
-        boolean stuck;
+        /// A load and holds that were revoked long ago, and that a rank has not answered: the rows
+        /// are out of use until the last of them has ended.
+        final Set<Transfer> unanswered = new HashSet<>(0);
 
         /// Whether the rows are filled in the step that is being planned.
         private boolean fresh;
+
+        boolean isStuck() {
+            return !unanswered.isEmpty();
+        }
 
         /// For a log.
         private String describe() {
@@ -78,7 +82,7 @@ final class EncoderIndex {
                             started ? " started" : "",
                             ready ? " ready" : "",
                             dying ? " dying" : "",
-                            stuck ? " stuck" : "",
+                            isStuck() ? " stuck" : "",
                             load == null ? "" : " loading",
                             users.stream().map(RequestItems::requestId).toList());
         }
@@ -135,7 +139,7 @@ final class EncoderIndex {
 
     /// Whether such items will ever have room, given that some rows will not come back.
     boolean mayEverHaveRoom(int... wanted) {
-        return rows.find(wanted, item -> item.stuck) != null;
+        return rows.find(wanted, Item::isStuck) != null;
     }
 
     /// Room for an item, by dropping the oldest unreferenced ones; empty when there is not enough.
@@ -241,10 +245,10 @@ final class EncoderIndex {
     int stuck() {
         int sum = 0;
         for (var item : items.values()) {
-            sum += item.stuck ? item.rows : 0;
+            sum += item.isStuck() ? item.rows : 0;
         }
         for (var item : detached) {
-            sum += item.stuck ? item.rows : 0;
+            sum += item.isStuck() ? item.rows : 0;
         }
         return sum;
     }

@@ -44,6 +44,7 @@ final class ItemReferences {
 
         @Override
         protected void ended(Completion.Result result) {
+            item.unanswered.remove(this);
             if (result instanceof Completion.Completed) {
                 metrics.count(Counter.ITEMS_LOADED);
                 arrived(item);
@@ -67,7 +68,7 @@ final class ItemReferences {
         /// Nobody can wait for the item any more, and nobody can have the rows.
         @Override
         protected void unanswered(Failure failure) {
-            item.stuck = true;
+            item.unanswered.add(this);
             item.dying = true;
             for (var user : item.users) {
                 fail(user, ErrorCode.TIMEOUT, unansweredLoad(item));
@@ -86,7 +87,7 @@ final class ItemReferences {
 
         @Override
         protected void ended(Completion.Result result) {
-            stuck(false);
+            items().forEach(item -> item.unanswered.remove(this));
             dropAll(request);
         }
 
@@ -97,15 +98,14 @@ final class ItemReferences {
 
         @Override
         protected void unanswered(Failure failure) {
-            stuck(true);
+            items().forEach(item -> item.unanswered.add(this));
         }
 
-        private void stuck(boolean stuck) {
-            for (var input : request.inputs) {
-                index.find(input.hash(), request)
-                        .filter(item -> item.users.contains(request))
-                        .ifPresent(item -> item.stuck = stuck);
-            }
+        private List<EncoderIndex.Item> items() {
+            return request.inputs.stream()
+                    .flatMap(input -> index.find(input.hash(), request).stream())
+                    .filter(item -> item.users.contains(request))
+                    .toList();
         }
     }
 

@@ -62,7 +62,7 @@ final class ItemRoom {
             return Access.REFUSED;
         }
         if (item.dying) {
-            if (item.stuck) {
+            if (item.isStuck()) {
                 references.fail(request, ErrorCode.TIMEOUT, ItemReferences.unansweredLoad(item));
             }
             return Access.REFUSED;

@@ -68,6 +68,9 @@ public final class ScriptedEc implements EcConnectorProvider {
     /// Loads are neither done nor failed, and revocations not answered, while it is set.
     public volatile boolean silent;
 
+    /// Revocations of holds are answered all the same.
+    public volatile boolean answersHolds;
+
     /// Thrown by the next endStep of a worker half.
     public final AtomicReference<@Nullable Error> error = new AtomicReference<>();
 
@@ -257,14 +260,7 @@ public final class ScriptedEc implements EcConnectorProvider {
         @Override
         public void beginStep(WorkerStep step, EncoderCache cache) {
             unanswered.addAll(step.revoked());
-            if (!silent) {
-                for (var id : unanswered) {
-                    cache.discard(id.subject());
-                    done.add(new Completion(id, rank, new Completion.Revoked()));
-                    ended.add(id);
-                }
-                unanswered.clear();
-            }
+            unanswered.removeIf(id -> answers(id, cache));
             var in = step.plan().reader();
             while (in.remaining() > 0) {
                 var id = TransferId.read(in);
@@ -276,6 +272,19 @@ public final class ScriptedEc implements EcConnectorProvider {
             while (!silent && !later.isEmpty() && later.firstKey() <= step.number()) {
                 later.pollFirstEntry().getValue().forEach(Runnable::run);
             }
+        }
+
+        private boolean answers(TransferId id, EncoderCache cache) {
+            boolean isHold = id.direction() == TransferId.Direction.SAVE;
+            if (silent && !(isHold && answersHolds)) {
+                return false;
+            }
+            if (!isHold) {
+                cache.discard(id.subject());
+            }
+            done.add(new Completion(id, rank, new Completion.Revoked()));
+            ended.add(id);
+            return true;
         }
 
         private void load(TransferId id, EcItem item, EncoderCache cache) {
