@@ -14,11 +14,11 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /// A program of others that serves while a measurement runs; killed at the end.
-final class Child implements AutoCloseable {
+public final class Child implements AutoCloseable {
     private final Process process;
     private final BufferedReader out;
 
-    Child(List<String> command, Map<String, String> environment) throws IOException {
+    public Child(List<String> command, Map<String, String> environment) throws IOException {
         process = start(command, environment);
         out =
                 new BufferedReader(
@@ -33,7 +33,7 @@ final class Child implements AutoCloseable {
     }
 
     /// Reads its output up to the first match and returns the group of it; the rest is thrown away.
-    String await(String pattern) throws IOException {
+    public String await(String pattern) throws IOException {
         Pattern wanted = Pattern.compile(pattern);
         for (String line = out.readLine(); line != null; line = out.readLine()) {
             Matcher match = wanted.matcher(line);
@@ -56,7 +56,7 @@ final class Child implements AutoCloseable {
     }
 
     /// Processor time that it has taken so far, as exactly as the system tells it.
-    long cpuNanos() {
+    public long cpuNanos() {
         return process.info().totalCpuDuration().map(Duration::toNanos).orElse(0L);
     }
 
@@ -91,7 +91,7 @@ final class Child implements AutoCloseable {
         return found;
     }
 
-    static String freePort() throws IOException {
+    public static String freePort() throws IOException {
         try (var socket = new ServerSocket(0)) {
             return String.valueOf(socket.getLocalPort());
         }

@@ -15,7 +15,7 @@ import java.util.Optional;
 /// as many threads and connections as the transfer engine uses, or copy them within one.
 ///
 /// Threading: one thread.
-final class LimitProgram implements AutoCloseable {
+public final class LimitProgram implements AutoCloseable {
     private static final String SOURCE = "limit.c";
 
     private final CProgram program;
@@ -42,7 +42,8 @@ final class LimitProgram implements AutoCloseable {
     /// Empty, after one visible line, where there is no compiler.
     ///
     /// @param memory bytes on each side
-    static Optional<LimitProgram> start(long memory) throws IOException, InterruptedException {
+    public static Optional<LimitProgram> start(long memory)
+            throws IOException, InterruptedException {
         var program = CProgram.compile(LimitProgram.class, SOURCE);
         boolean started = false;
         try {
@@ -58,7 +59,7 @@ final class LimitProgram implements AutoCloseable {
 
     /// The command in front of a command that has its processor time printed, see
     /// [#cpuNanos(String)].
-    List<String> measuring() {
+    public List<String> measuring() {
         return List.of(path(program), "cpu");
     }
 
@@ -68,7 +69,7 @@ final class LimitProgram implements AutoCloseable {
     }
 
     /// The ranges of a row over sockets.
-    Run move(Shape shape, int lanes, int rounds) throws IOException {
+    public Run move(Shape shape, int lanes, int rounds) throws IOException {
         return run(
                 shape,
                 rounds,
@@ -83,7 +84,7 @@ final class LimitProgram implements AutoCloseable {
     }
 
     /// The ranges of a row copied within one process.
-    Run copy(Shape shape, int lanes, int rounds) throws IOException {
+    public Run copy(Shape shape, int lanes, int rounds) throws IOException {
         return run(
                 shape,
                 rounds,

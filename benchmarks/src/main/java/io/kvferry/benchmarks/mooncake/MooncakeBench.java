@@ -2,7 +2,6 @@
 package io.kvferry.benchmarks.mooncake;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -12,9 +11,6 @@ import java.util.Optional;
 
 /// Mooncake's own `transfer_engine_bench` over TCP, a target that serves any number of initiators.
 final class MooncakeBench implements AutoCloseable {
-    /// Python of `interop/install-peers`, whose site-packages hold the program.
-    private static final String PYTHON = "KVFERRY_MOONCAKE_PYTHON";
-
     private final String program;
     private final Map<String, String> environment;
     private final long memory;
@@ -41,29 +37,10 @@ final class MooncakeBench implements AutoCloseable {
 
     /// Empty, after one visible line, where the program is not installed.
     static Optional<MooncakeBench> start(boolean pool, long memory) throws IOException {
-        Optional<Path> program = find();
+        Optional<Path> program = MooncakeFiles.program("transfer_engine_bench");
         return program.isPresent()
                 ? Optional.of(new MooncakeBench(program.get(), pool, memory))
                 : Optional.empty();
-    }
-
-    private static Optional<Path> find() throws IOException {
-        String python = System.getenv(PYTHON);
-        Path lib = Path.of(python == null ? "none" : python).resolveSibling("../lib");
-        if (Files.isDirectory(lib)) {
-            try (var files =
-                    Files.find(
-                            lib, 5, (path, _) -> path.endsWith("mooncake/transfer_engine_bench"))) {
-                Optional<Path> found = files.filter(Files::isExecutable).findFirst();
-                if (found.isPresent()) {
-                    return found;
-                }
-            }
-        }
-        System.out.println(
-                "SKIPPED transfer_engine_bench: interop/install-peers gets it; name its Python in "
-                        + PYTHON);
-        return Optional.empty();
     }
 
     /// One run of an initiator; empty when it reports nothing.

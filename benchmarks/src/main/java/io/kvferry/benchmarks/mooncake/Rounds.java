@@ -7,25 +7,25 @@ import java.util.List;
 import java.util.function.ToDoubleFunction;
 
 /// What one contender did in all rounds of a row; empty where it is not installed.
-final class Rounds {
+public final class Rounds {
     private final List<Run> runs = new ArrayList<>();
 
-    void add(Run run) {
+    public void add(Run run) {
         runs.add(run);
     }
 
-    boolean isEmpty() {
+    public boolean isEmpty() {
         return runs.isEmpty();
     }
 
     /// The middle of a quantity, `-` without rounds.
-    Object median(ToDoubleFunction<Run> quantity) {
+    public Object median(ToDoubleFunction<Run> quantity) {
         return isEmpty() ? "-" : middle(runs.stream().mapToDouble(quantity).sorted().toArray());
     }
 
     /// Least, median and greatest of the rate of these rounds by that of another's: round by round,
     /// since both had the same neighbours on the machine only then.
-    String ratios(Rounds other) {
+    public String ratios(Rounds other) {
         if (other.isEmpty()) {
             return "-";
         }
@@ -37,7 +37,7 @@ final class Rounds {
     }
 
     /// Least, median and greatest.
-    static String spread(double... values) {
+    public static String spread(double... values) {
         var sorted = values.clone();
         Arrays.sort(sorted);
         return "%.2f, %.2f, %.2f".formatted(sorted[0], middle(sorted), sorted[sorted.length - 1]);

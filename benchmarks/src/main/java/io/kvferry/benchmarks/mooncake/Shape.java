@@ -7,15 +7,15 @@ import java.util.ArrayList;
 import java.util.List;
 
 /// One row of the sweep.
-record Shape(Operation operation, int block, int batch, int threads) {
+public record Shape(Operation operation, int block, int batch, int threads) {
     /// Bytes that all threads together move in one round.
-    long bytes() {
+    public long bytes() {
         return (long) block * batch * threads;
     }
 
     /// Connections, or copying threads, that each thread's transfer is cut over: as the engine does
     /// it, one for every `share` bytes.
-    int lanes(int most, long share) {
+    public int lanes(int most, long share) {
         return Math.clamp((long) block * batch / share, 1, most);
     }
 

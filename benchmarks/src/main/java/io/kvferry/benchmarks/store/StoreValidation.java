@@ -14,7 +14,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
 /// `store-validation`: the validation run of vLLM's branch with owners, on the synthetic model:
@@ -22,8 +21,6 @@ import java.util.regex.Pattern;
 /// say, so that most of it comes back from disk. Fails unless every conversation ended, no key of a
 /// load failed, and the disk was read; every byte that was loaded is verified.
 public final class StoreValidation implements Benchmark {
-    private static final String MAIN = "io.kvferry.serving.cli.Main";
-    private static final Pattern ADDRESS = Pattern.compile("\"address\"\\s*:\\s*\"([^\"]+)\"");
     private static final Pattern COUNT =
             Pattern.compile("(batch_keys|memory_keys|disk_keys|failed_keys)=(\\d+)");
     private static final Pattern BYTES = Pattern.compile("'(memory|disk)': (\\d+)");
@@ -128,19 +125,20 @@ public final class StoreValidation implements Benchmark {
             throws IOException, InterruptedException {
         Path folder = Files.createTempDirectory(dir, "store-validation");
         Path log = folder.resolve("engine.log");
-        Process owner = owner(folder, pool);
-        try {
+        var options =
+                List.of("--kv-lease-ttl", LEASE, "--ssd-path", folder.resolve("tier").toString());
+        try (var owner = new OwnerJvm(pool, options, folder.resolve("owner.log"))) {
             String config =
                     "{\"kv_connector\":\"MooncakeStoreConnector\",\"kv_role\":\"kv_both\","
                             + "\"kv_load_failure_policy\":\"recompute\","
                             + "\"kv_connector_extra_config\":{\"store\":\""
-                            + address(owner)
+                            + owner.address()
                             + "\",\"load_recv_threads\":2}}";
             var arguments = new ArrayList<>(List.of(config));
             arguments.addAll(shape);
             var builder =
                     new ProcessBuilder(
-                            java(
+                            OwnerJvm.command(
                                     ValidationChild.class.getName(),
                                     List.of("-Dkvferry.benchmark.count_split=" + byCount),
                                     arguments));
@@ -149,7 +147,6 @@ public final class StoreValidation implements Benchmark {
             builder.environment().put("MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES", staging);
             return run(builder.redirectError(log.toFile()).start(), log);
         } finally {
-            stop(owner);
             Folders.delete(folder);
         }
     }
@@ -166,7 +163,7 @@ public final class StoreValidation implements Benchmark {
                 }
             }
         } finally {
-            stop(engine);
+            OwnerJvm.stop(engine);
         }
         var sums = new TreeMap<String, Long>();
         int count = 0;
@@ -188,62 +185,5 @@ public final class StoreValidation implements Benchmark {
             }
         }
         return new Run(figures, sums, count, engine.exitValue());
-    }
-
-    private static Process owner(Path folder, String pool) throws IOException {
-        return new ProcessBuilder(
-                        java(
-                                MAIN,
-                                List.of(),
-                                List.of(
-                                        "owner",
-                                        "--port",
-                                        "0",
-                                        "--http-port",
-                                        "0",
-                                        "--global-segment-size",
-                                        pool,
-                                        "--kv-lease-ttl",
-                                        LEASE,
-                                        "--ssd-path",
-                                        folder.resolve("tier").toString(),
-                                        "--json",
-                                        "--stop-with-stdin")))
-                .redirectError(folder.resolve("owner.log").toFile())
-                .start();
-    }
-
-    /// Where the owner is, once it is ready.
-    private static String address(Process owner) throws IOException {
-        BufferedReader lines = owner.inputReader(StandardCharsets.UTF_8);
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            var matcher = ADDRESS.matcher(line);
-            if (matcher.find()) {
-                return matcher.group(1);
-            }
-        }
-        throw new IOException("the owner ended before it was ready");
-    }
-
-    private static List<String> java(String main, List<String> options, List<String> arguments) {
-        var command = new ArrayList<String>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "--add-modules",
-                        "jdk.incubator.vector",
-                        "--enable-native-access=ALL-UNNAMED"));
-        command.addAll(options);
-        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main));
-        command.addAll(arguments);
-        return command;
-    }
-
-    private static void stop(Process process) throws IOException, InterruptedException {
-        process.getOutputStream().close();
-        if (!process.waitFor(30, TimeUnit.SECONDS)) {
-            process.destroyForcibly();
-            process.waitFor(30, TimeUnit.SECONDS);
-        }
     }
 }

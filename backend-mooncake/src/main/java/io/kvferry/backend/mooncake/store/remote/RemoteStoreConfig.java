@@ -30,19 +30,40 @@ import java.util.Optional;
 /// @param insecure whether an owner on another host may be used without a secret
 /// @param askLimit for one question
 /// @param moveLimit for the bytes of one batch
+/// @param engineSettings of the transfer engine of this user, beside its address and the secret, as
+///   [EngineConfig#from] knows them
 public record RemoteStoreConfig(
         String address,
         Optional<String> localHost,
         Optional<Path> secretFile,
         boolean insecure,
         Duration askLimit,
-        Duration moveLimit) {
+        Duration moveLimit,
+        Map<String, String> engineSettings) {
     private static final Duration ASK = Duration.ofSeconds(5);
     private static final Duration MOVE = Duration.ofSeconds(60);
 
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] for an address that is none
     public RemoteStoreConfig {
         hostAndPort(address);
+        engineSettings = Map.copyOf(engineSettings);
+    }
+
+    /// With a transfer engine of default settings.
+    public RemoteStoreConfig(
+            String address,
+            Optional<String> localHost,
+            Optional<Path> secretFile,
+            boolean insecure,
+            Duration askLimit,
+            Duration moveLimit) {
+        this(address, localHost, secretFile, insecure, askLimit, moveLimit, Map.of());
+    }
+
+    /// The same with settings of the transfer engine.
+    public RemoteStoreConfig withEngine(Map<String, String> settings) {
+        return new RemoteStoreConfig(
+                address, localHost, secretFile, insecure, askLimit, moveLimit, settings);
     }
 
     /// The defaults.
@@ -98,7 +119,8 @@ public record RemoteStoreConfig(
 
     /// For the user's end of transfers.
     EngineConfig engine() {
-        var settings = new HashMap<String, String>(Map.of("host", host()));
+        var settings = new HashMap<>(engineSettings);
+        settings.put("host", host());
         secretFile.ifPresent(file -> settings.put("secret-file", file.toString()));
         return EngineConfig.from(settings);
     }
