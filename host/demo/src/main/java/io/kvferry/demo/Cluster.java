@@ -21,12 +21,18 @@ import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One prefill instance, some decode instances, a router and, where they share one, the owner of a
-/// store, each a child process on an ephemeral loopback port.
+/// One prefill instance, some decode instances, a router and, where they share a store, its owner
+/// or its owners and their master, each a child process on an ephemeral loopback port.
 ///
 /// Threading: one thread starts; the rest from any thread. [#close] ends all children, those that
 /// are still starting too, and returns when they have ended.
 final class Cluster implements AutoCloseable {
+    private static final String OWNER = "owner";
+    private static final String MASTER = "master";
+
+    /// With a master.
+    private static final int OWNERS = 2;
+
     private static final Duration START_LIMIT = Duration.ofMinutes(3);
     private static final Duration STOP_LIMIT = Duration.ofSeconds(10);
 
@@ -42,11 +48,16 @@ final class Cluster implements AutoCloseable {
     private Optional<MooncakeCluster> mooncake = Optional.empty();
     private boolean closed;
 
-    /// Address of the store's owner; empty without one.
+    /// Where the store is, for engines; empty without one.
     private volatile String store = "";
 
     /// A child and where it listens.
-    record Member(String name, ChildJvm process, URI url) {}
+    record Member(String name, ChildJvm process, URI url) {
+        /// Whether it is no engine and no router.
+        boolean isOfStore() {
+            return name.startsWith(OWNER) || name.equals(MASTER);
+        }
+    }
 
     /// A cluster without processes; [#bringUp] starts them.
     Cluster(ClusterPlan plan) {
@@ -79,19 +90,31 @@ final class Cluster implements AutoCloseable {
     private void startAll() throws IOException, InterruptedException {
         if (plan.hasOwner() && plan.mooncake().isPresent()) {
             store = mooncake(plan.mooncake().get()).start(Deadline.in(START_LIMIT));
+        } else if (plan.hasOwner() && plan.master()) {
+            String master = startStore(MASTER, plan.masterArguments());
+            for (int i = 0; i < OWNERS; i++) {
+                startStore(OWNER + "-" + i, plan.ownerArguments(master));
+            }
+            store = "master://" + master;
         } else if (plan.hasOwner()) {
-            var owner = child("owner", plan.ownerArguments());
-            var deadline = Deadline.in(START_LIMIT);
-            store = owner.awaitFact("address", deadline);
-            members.add(new Member("owner", owner, owner.awaitUrl(deadline)));
+            store = startStore(OWNER, plan.ownerArguments());
         }
         startEngines();
     }
 
-    /// Kills all processes but the owner of the store, and starts others in their place.
+    /// @return where a process of the store is asked
+    private String startStore(String name, List<String> arguments) throws InterruptedException {
+        var process = child(name, arguments);
+        var deadline = Deadline.in(START_LIMIT);
+        String address = process.awaitFact("address", deadline);
+        members.add(new Member(name, process, process.awaitUrl(deadline)));
+        return address;
+    }
+
+    /// Kills all processes but those of the store, and starts others in their place.
     void restartEngines() throws IOException, InterruptedException {
         for (var member : members) {
-            if (!member.name.equals("owner")) {
+            if (!member.isOfStore()) {
                 member.process.kill();
                 member.process.awaitEnd(STOP_LIMIT);
                 members.remove(member);

@@ -22,6 +22,7 @@ import java.util.Optional;
 /// @param first a connector to stand before DiskConnector in the MultiConnector
 /// @param mooncake folder of Mooncake's programs, where the store is a Mooncake cluster; empty for
 ///   an owner of our own
+/// @param master whether the store is several owners that a master lists
 /// @param pluginFolder where plugins are searched beside the class path
 /// @param decoders number of decode instances
 /// @param disk folder of the DiskConnector, shared by all
@@ -32,6 +33,7 @@ record ClusterPlan(
         Path model,
         Optional<String> first,
         Optional<Path> mooncake,
+        boolean master,
         Optional<Path> pluginFolder,
         int decoders,
         Path disk,
@@ -58,21 +60,36 @@ record ClusterPlan(
         return first.filter(STORE::equals).isPresent();
     }
 
-    /// Of the process with the store.
-    List<String> ownerArguments() {
-        var arguments =
-                new ArrayList<>(
-                        List.of(
-                                "owner",
-                                "--port",
-                                "0",
-                                "--http-port",
-                                "0",
-                                "--global-segment-size",
-                                "256MiB"));
+    /// Of the process that lists the owners.
+    List<String> masterArguments() {
+        return withPlugins(List.of("master", "--port", "0", "--http-port", "0"));
+    }
+
+    /// Of an owner that reports to a master.
+    List<String> ownerArguments(String masterAddress) {
+        var arguments = new ArrayList<>(ownerArguments());
+        arguments.addAll(List.of("--master", masterAddress));
+        return arguments;
+    }
+
+    private List<String> withPlugins(List<String> command) {
+        var arguments = new ArrayList<>(command);
         pluginFolder.ifPresent(
                 folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
         return arguments;
+    }
+
+    /// Of the process with the store.
+    List<String> ownerArguments() {
+        return withPlugins(
+                List.of(
+                        "owner",
+                        "--port",
+                        "0",
+                        "--http-port",
+                        "0",
+                        "--global-segment-size",
+                        "256MiB"));
     }
 
     /// `--kv-transfer-config` of one instance: MultiConnector over the first connector, if any, and
@@ -80,7 +97,7 @@ record ClusterPlan(
     ///
     /// @param kvPort of MooncakeConnector's bootstrap server or P2pNcclConnector's control port,
     ///   where this is the prefill instance
-    /// @param store address of the store's owner, where there is one; it is the only cache then
+    /// @param store where the store is, if the engines share one; it is the only cache then
     String connectorConfig(boolean prefill, int kvPort, String store) {
         var role =
                 handOff() == HandOff.CONTENT ? "kv_both" : prefill ? "kv_producer" : "kv_consumer";

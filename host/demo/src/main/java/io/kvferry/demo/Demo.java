@@ -49,6 +49,7 @@ public final class Demo {
     /// @param home where the tiny model is kept
     /// @param first a connector to stand before DiskConnector in the MultiConnector
     /// @param mooncake folder of Mooncake's programs, where the store is a Mooncake cluster
+    /// @param master whether the store of ours is two owners that a master lists
     /// @param pluginFolder where plugins are searched beside the class path
     /// @param keep whether the working folder (disk cache, logs) stays
     public record Settings(
@@ -57,6 +58,7 @@ public final class Demo {
             Path home,
             Optional<String> first,
             Optional<Path> mooncake,
+            boolean master,
             Optional<Path> pluginFolder,
             boolean keep) {}
 
@@ -159,6 +161,7 @@ public final class Demo {
                             model,
                             settings.first(),
                             settings.mooncake(),
+                            settings.master(),
                             settings.pluginFolder(),
                             1,
                             Files.createDirectory(folder.resolve("disk")),
@@ -184,7 +187,7 @@ public final class Demo {
             Cluster running, String life, Map<String, InstanceFigures> figures)
             throws InterruptedException {
         for (var member : running.members()) {
-            if (!member.name().equals("router") && !member.name().equals("owner")) {
+            if (!member.name().equals("router") && !member.isOfStore()) {
                 try {
                     figures.put(
                             member.name() + life,

@@ -27,8 +27,9 @@ public final class DemoCommand implements CommandProvider {
 
     @Override
     public String description() {
-        return "Serves bundled prompts through a prefill and a decode process, and compares every token with a run"
-                + " in one process. Exit code 0 when all are the same, 1 when not.";
+        return "Serves bundled prompts through a prefill and a decode process, and compares every"
+                + " token with a run in one process. Exit code 0 when all are the same, 1 when"
+                + " not.";
     }
 
     @Override
@@ -53,8 +54,9 @@ public final class DemoCommand implements CommandProvider {
                 Option.of(
                                 "store",
                                 Option.Type.STRING,
-                                "store of MooncakeStoreConnector: owner, a process of ours, or mooncake,"
-                                        + " a real Mooncake cluster, whose programs and library must be"
+                                "store of MooncakeStoreConnector: owner, a process of ours; master,"
+                                        + " two of them and a master that lists them; or mooncake, a"
+                                        + " real Mooncake cluster, whose programs and library must be"
                                         + " installed")
                         .withDefault("owner"),
                 Option.of(
@@ -69,7 +71,7 @@ public final class DemoCommand implements CommandProvider {
         boolean onStore =
                 options.optionalString("connector").filter(STORE_CONNECTOR::equals).isPresent();
         return switch (options.string("store")) {
-            case "owner" -> Optional.empty();
+            case "owner", "master" -> Optional.empty();
             case "mooncake" -> {
                 if (!onStore) {
                     throw new KvFerryException(
@@ -80,7 +82,7 @@ public final class DemoCommand implements CommandProvider {
             }
             default ->
                     throw new KvFerryException(
-                            ErrorCode.BAD_CONFIG, "--store is neither owner nor mooncake");
+                            ErrorCode.BAD_CONFIG, "--store is none of owner, master and mooncake");
         };
     }
 
@@ -100,6 +102,7 @@ public final class DemoCommand implements CommandProvider {
                         home,
                         options.optionalString("connector"),
                         mooncake(options),
+                        options.string("store").equals("master"),
                         context.pluginFolder(),
                         options.bool("keep"));
         long started = System.nanoTime();

@@ -72,6 +72,7 @@ class FailureTest {
                         shared.resolve("model"),
                         first,
                         Optional.empty(),
+                        false,
                         Optional.empty(),
                         decoders,
                         disk,

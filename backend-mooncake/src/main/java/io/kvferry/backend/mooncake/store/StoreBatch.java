@@ -64,6 +64,15 @@ public final class StoreBatch {
         return this;
     }
 
+    /// A key of another batch, with its group and its pieces.
+    public StoreBatch add(StoreBatch other, int index) {
+        add(other.key(index), other.group(index));
+        for (int b = other.first(index); b < other.end(index); b++) {
+            buffer(other.memory[b], other.offsets[b], other.lengths[b]);
+        }
+        return this;
+    }
+
     /// A whole segment as the next piece.
     public StoreBatch buffer(MemorySegment segment) {
         return buffer(segment, 0, segment.byteSize());

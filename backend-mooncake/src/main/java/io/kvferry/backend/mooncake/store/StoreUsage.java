@@ -29,6 +29,23 @@ public record StoreUsage(
         long evictable,
         long writing,
         long discarded) {
+    /// Of this memory and other memory beside it.
+    public StoreUsage plus(StoreUsage other) {
+        return new StoreUsage(
+                capacity + other.capacity,
+                used + other.used,
+                Math.max(largestFree, other.largestFree),
+                objects + other.objects,
+                stored + other.stored,
+                leased + other.leased,
+                softPinned + other.softPinned,
+                hardPinned + other.hardPinned,
+                busy + other.busy,
+                evictable + other.evictable,
+                writing + other.writing,
+                discarded + other.discarded);
+    }
+
     /// Why `bytes` found no room.
     public Shortage shortageOf(long bytes) {
         if (capacity == 0) {

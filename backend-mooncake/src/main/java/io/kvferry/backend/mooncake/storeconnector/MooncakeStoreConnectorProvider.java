@@ -18,10 +18,12 @@ import io.kvferry.spi.kv.WorkerContext;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.Stream;
 
 /// Keeps KV blocks in a store with Mooncake's semantics: in the memory of this JVM, where other
 /// engines of the JVM find them and so does the next engine after this one has ended; in an owner
-/// process, where the engines of other processes find them too; or in a Mooncake cluster.
+/// process or in several, where the engines of other processes find them too; or in a Mooncake
+/// cluster.
 public final class MooncakeStoreConnectorProvider implements KvConnectorProvider {
     /// Its name in configurations, which is vLLM's.
     public static final String NAME = "MooncakeStoreConnector";
@@ -33,12 +35,16 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
 
     @Override
     public String description() {
-        return "KV blocks in a store that engines share: in this JVM, in an owner process or in a Mooncake cluster";
+        return "KV blocks in a store that engines share: in this JVM, in owner processes or in a"
+                + " Mooncake cluster";
     }
 
     @Override
     public List<Finding> diagnose() {
-        return List.of(ClusterStore.diagnose());
+        return Stream.concat(
+                        Stream.of(ClusterStore.diagnose()),
+                        StoreAccess.diagnoseMaster(System.getenv()).stream())
+                .toList();
     }
 
     @Override

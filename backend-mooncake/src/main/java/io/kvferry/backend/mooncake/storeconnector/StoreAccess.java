@@ -3,14 +3,22 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
+import io.kvferry.backend.mooncake.store.directory.DirectoryStore;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
+import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoreTool;
 import io.kvferry.spi.EngineInfo;
+import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
 import org.jspecify.annotations.Nullable;
+
+import java.util.Map;
+import java.util.Optional;
 
 /// The store that the options name, as one half uses it.
 ///
@@ -38,6 +46,15 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                     choice.staging(cluster.master()),
                     () -> {});
         }
+        if (choice.directory().isPresent()) {
+            var master = choice.directory().get();
+            String name = StoreTool.MASTER_AT + master.address();
+            return new StoreAccess(
+                    DirectoryStore.open(master, identity, announces),
+                    name.hashCode(),
+                    choice.staging(name),
+                    () -> {});
+        }
         if (choice.remote().isPresent()) {
             var remote = choice.remote().get();
             return new StoreAccess(
@@ -56,6 +73,26 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                         DiskOptions.of(options));
         long id = use.store().id();
         return new StoreAccess(use.store().client(identity), id, choice.ownStaging(), use::close);
+    }
+
+    /// Whether the master that the environment names answers; empty where it names none.
+    static Optional<Finding> diagnoseMaster(Map<String, String> environment) {
+        var choice = StoreChoice.of(StoreOptions.SCHEMA.read("doctor", Map.of()), environment);
+        return choice.directory().map(StoreAccess::diagnose);
+    }
+
+    private static Finding diagnose(RemoteStoreConfig master) {
+        String what = "master of the store";
+        try {
+            int owners = MasterView.ask(master).size();
+            return Finding.ok(what, master.address() + " lists " + owners + " owners");
+        } catch (KvFerryException e) {
+            return Finding.optional(
+                    what,
+                    String.valueOf(e.getMessage()),
+                    "start it (kvferry master) or name another one; until then"
+                            + " MooncakeStoreConnector goes without a store");
+        }
     }
 
     @Override

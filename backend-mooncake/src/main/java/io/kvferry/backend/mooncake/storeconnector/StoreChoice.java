@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoreTool;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
@@ -26,15 +27,17 @@ import java.util.regex.Pattern;
 /// Which store the options, Mooncake's configuration file (`MOONCAKE_CONFIG_PATH`) and the
 /// environment name. What stands in the options goes before the rest, `MOONCAKE_MASTER` before the
 /// file. A master that is named together with a metadata server is that of a Mooncake cluster; an
-/// owner process of ours has none.
+/// owner process of ours has none. A master that is named with `master://` in front is ours.
 ///
 /// @param remote the owner, where it is that
-/// @param cluster the Mooncake cluster, where it is that; with neither it is the store of this JVM
+/// @param directory the master of several owners, where it is that
+/// @param cluster the Mooncake cluster, where it is that; with none it is the store of this JVM
 /// @param tenant whose blocks they are
 /// @param stagingBytes of the owner's disk tier, by which loads are split; 0 for not
 /// @param stagingRatio part of that which is planned with
 record StoreChoice(
         Optional<RemoteStoreConfig> remote,
+        Optional<RemoteStoreConfig> directory,
         Optional<ClusterConfig> cluster,
         String tenant,
         long stagingBytes,
@@ -86,24 +89,33 @@ record StoreChoice(
         long staging = offloads(file, environment) ? stagingBytes(environment) : 0;
         double ratio = stagingRatio(environment);
         var cluster = cluster(options, file, environment, tenant);
+        Optional<RemoteStoreConfig> none = Optional.empty();
         if (cluster.isPresent()) {
-            return new StoreChoice(Optional.empty(), cluster, tenant, staging, ratio);
+            return new StoreChoice(none, none, cluster, tenant, staging, ratio);
         }
         String address = address(options, file, environment.get(MASTER));
         if (address.equals(EMBEDDED)) {
-            return new StoreChoice(Optional.empty(), Optional.empty(), tenant, staging, ratio);
+            return new StoreChoice(none, none, Optional.empty(), tenant, staging, ratio);
         }
+        boolean ours = address.startsWith(StoreTool.MASTER_AT);
         var remote =
-                new RemoteStoreConfig(
-                        address,
-                        localHost(options, environment),
-                        options.has("secret_file")
-                                ? Optional.of(options.path("secret_file"))
-                                : Optional.empty(),
-                        options.bool("insecure"),
-                        options.duration("rpc_timeout"),
-                        StoreOptions.lease(options));
-        return new StoreChoice(Optional.of(remote), Optional.empty(), tenant, staging, ratio);
+                Optional.of(
+                        new RemoteStoreConfig(
+                                StoreTool.withoutScheme(address),
+                                localHost(options, environment),
+                                options.has("secret_file")
+                                        ? Optional.of(options.path("secret_file"))
+                                        : Optional.empty(),
+                                options.bool("insecure"),
+                                options.duration("rpc_timeout"),
+                                StoreOptions.lease(options)));
+        return new StoreChoice(
+                ours ? none : remote,
+                ours ? remote : none,
+                Optional.empty(),
+                tenant,
+                staging,
+                ratio);
     }
 
     /// The Mooncake cluster, if that is what is named.
@@ -137,14 +149,16 @@ record StoreChoice(
                             : metadata;
         }
         metadata = options.optionalString(StoreOptions.METADATA_SERVER).orElse(metadata).strip();
-        if (!told && (master.isEmpty() || metadata.isEmpty())) {
+        boolean ours = master.startsWith(StoreTool.MASTER_AT);
+        if (!told && (master.isEmpty() || metadata.isEmpty() || ours)) {
             return Optional.empty();
         }
-        if (master.isEmpty()) {
+        if (master.isEmpty() || ours) {
             throw bad(
                     "store "
                             + store
-                            + " needs the address of the master: write mooncake://host:port, or set "
+                            + " needs the address of the master: write mooncake://host:port, or set"
+                            + " "
                             + MASTER
                             + ", or master_server_address in the file MOONCAKE_CONFIG_PATH");
         }
@@ -316,6 +330,9 @@ record StoreChoice(
                         : file.map(json -> text(json, "master_server_address", "")).orElse("");
         return switch (mode) {
             case EMBEDDED -> {
+                if (named.startsWith(StoreTool.MASTER_AT)) {
+                    yield named; // no Mooncake reads it, so the file was written for us
+                }
                 if (master != null && !master.isBlank()) {
                     LOG.warn(
                             "{} has no effect: mode embedded of the file MOONCAKE_CONFIG_PATH means"

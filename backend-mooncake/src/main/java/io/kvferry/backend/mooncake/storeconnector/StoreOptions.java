@@ -36,10 +36,12 @@ final class StoreOptions {
             withDisk(
                     text(
                             STORE,
-                            "embedded (the default), in this JVM; host:port of an owner process (kvferry"
-                                    + " owner); mooncake://host:port of the master of a Mooncake cluster,"
-                                    + " or mooncake for the one that is named by MOONCAKE_MASTER or the"
-                                    + " file MOONCAKE_CONFIG_PATH, which count without this option too"),
+                            "embedded (the default), in this JVM; host:port of an owner process"
+                                    + " (kvferry owner); master://host:port of a directory of owners"
+                                    + " (kvferry master); mooncake://host:port of the master of a"
+                                    + " Mooncake cluster, or mooncake for the one that is named by"
+                                    + " MOONCAKE_MASTER or the file MOONCAKE_CONFIG_PATH, which count"
+                                    + " without this option too"),
                     Option.of(
                             LIBRARY,
                             Option.Type.PATH,
@@ -57,8 +59,8 @@ final class StoreOptions {
                     Option.of(
                                     CLUSTER_SEGMENT,
                                     Option.Type.BYTES,
-                                    "memory that this process adds to a Mooncake cluster; none, or what"
-                                            + " the file MOONCAKE_CONFIG_PATH says")
+                                    "memory that this process adds to a Mooncake cluster; none, or"
+                                            + " what the file MOONCAKE_CONFIG_PATH says")
                             .inRange(0, 1e15),
                     text(
                             "local_hostname",
@@ -87,8 +89,8 @@ final class StoreOptions {
                     text("preferred_segment", "segment that blocks are stored in if it has room"),
                     text(
                             TENANT,
-                            "whose blocks they are; tenants do not see each other's; that of the file"
-                                    + " MOONCAKE_CONFIG_PATH else, or "
+                            "whose blocks they are; tenants do not see each other's; that of the"
+                                    + " file MOONCAKE_CONFIG_PATH else, or "
                                     + StoreIdentity.DEFAULT_TENANT),
                     text("cache_prefix", "put in front of every key").withDefault(""),
                     Option.choice(
@@ -154,8 +156,9 @@ final class StoreOptions {
                     Option.of(
                                     "max_loads",
                                     Option.Type.INTEGER,
-                                    "loads of a rank that may be open; one more is refused, and the engine computes"
-                                            + " those tokens itself or fails the request")
+                                    "loads of a rank that may be open; one more is refused, and the"
+                                            + " engine computes those tokens itself or fails the"
+                                            + " request")
                             .withDefault("4096")
                             .inRange(1, 1_000_000));
 

@@ -42,8 +42,9 @@ class StoreChoiceTest {
         assertThat(address(Map.of(), Map.of())).isEmpty();
         var file =
                 file(
-                        "{\"mode\": \"standalone-store\", \"master_server_address\": \"10.0.0.1:50053\","
-                                + " \"global_segment_size\": 0, \"tenant_id\": \" blue \"}");
+                        "{\"mode\": \"standalone-store\", \"master_server_address\":"
+                                + " \"10.0.0.1:50053\", \"global_segment_size\": 0, \"tenant_id\": \""
+                                + " blue \"}");
         assertThat(address(Map.of(), file)).contains("10.0.0.1:50053");
         assertThat(choice(Map.of(), file).tenant()).isEqualTo("blue");
         assertThat(choice(Map.of("tenant_id", "red"), file).tenant()).isEqualTo("red");
@@ -144,6 +145,47 @@ class StoreChoiceTest {
         owner.put("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE");
         assertThat(cluster(Map.of(), owner).master()).isEqualTo("127.0.0.1:50053");
         assertThat(choice(Map.of("store", "embedded"), standalone).cluster()).isEmpty();
+    }
+
+    private static Optional<String> master(
+            Map<String, Object> options, Map<String, String> environment) {
+        var choice = choice(options, environment);
+        assertThat(choice.remote()).isEmpty();
+        assertThat(choice.cluster()).isEmpty();
+        return choice.directory().map(RemoteStoreConfig::address);
+    }
+
+    @Test
+    void aMasterWithItsSchemeIsOurs() throws IOException {
+        String ours = "master://10.0.0.4:50051";
+        assertThat(master(Map.of("store", ours), Map.of())).contains("10.0.0.4:50051");
+        assertThat(master(Map.of(), Map.of("MOONCAKE_MASTER", ours))).contains("10.0.0.4:50051");
+        var cluster =
+                new HashMap<>(
+                        file(
+                                "{\"metadata_server\": \"P2PHANDSHAKE\","
+                                        + " \"master_server_address\": \"10.0.0.1:50051\"}"));
+        assertThat(cluster(Map.of(), cluster).master()).isEqualTo("10.0.0.1:50051");
+        assertThat(master(Map.of("store", ours), cluster)).contains("10.0.0.4:50051");
+        cluster.put("MOONCAKE_MASTER", ours);
+        assertThat(master(Map.of(), cluster))
+                .as("run-with-owner --master goes before the file")
+                .contains("10.0.0.4:50051");
+        cluster.put("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE");
+        assertThat(master(Map.of(), cluster)).contains("10.0.0.4:50051");
+        var file =
+                file(
+                        "{\"metadata_server\": \"P2PHANDSHAKE\", \"mode\":"
+                                + " \"standalone-store\", \"global_segment_size\": 0,"
+                                + " \"master_server_address\": \""
+                                + ours
+                                + "\"}");
+        assertThat(master(Map.of(), file)).contains("10.0.0.4:50051");
+        assertThatThrownBy(
+                        () -> choice(Map.of("store", "mooncake"), Map.of("MOONCAKE_MASTER", ours)))
+                .hasMessageContaining("address of the master");
+        assertThatThrownBy(() -> choice(Map.of("store", "master://nowhere"), Map.of()))
+                .hasMessageContaining("host:port");
     }
 
     @Test

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -51,7 +52,8 @@ public final class OwnerCommand implements CommandProvider {
                 Option.of(
                                 "port",
                                 Option.Type.INTEGER,
-                                "port on which engines ask; opened when the memory is there. 0 for any free one")
+                                "port on which engines ask; opened when the memory is there. 0 for"
+                                        + " any free one")
                         .withDefault("50053")
                         .inRange(0, 65_535),
                 Option.of("global_segment_size", Option.Type.BYTES, "memory of the store")
@@ -81,6 +83,7 @@ public final class OwnerCommand implements CommandProvider {
                                 "after which an engine that gives no sign of life is forgotten")
                         .withDefault("10s")
                         .inRange(1, 3600),
+                StoreTool.master(),
                 Option.of("http_host", Option.Type.STRING, "address of /health and /metrics")
                         .withDefault("127.0.0.1"),
                 Option.of(
@@ -110,6 +113,25 @@ public final class OwnerCommand implements CommandProvider {
                 DiskOptions.of(options));
     }
 
+    /// The master that the owner reports to.
+    private static Optional<RemoteStoreConfig> master(
+            OptionValues options, StoreOwner.Settings settings) {
+        return options.optionalString("master")
+                .map(text -> {
+                    var base = RemoteStoreConfig.of(StoreTool.withoutScheme(text));
+                    var config =
+                            new RemoteStoreConfig(
+                                    base.address(),
+                                    Optional.empty(),
+                                    settings.secretFile(),
+                                    settings.insecure(),
+                                    base.askLimit(),
+                                    base.moveLimit());
+                    config.checkSecret();
+                    return config;
+                });
+    }
+
     private static Optional<Path> file(OptionValues options) {
         return options.has("secret_file")
                 ? Optional.of(options.path("secret_file"))
@@ -121,10 +143,12 @@ public final class OwnerCommand implements CommandProvider {
         var options = context.options();
         var settings = settings(options);
         int httpPort = Math.toIntExact(options.integer("http_port"));
+        var master = master(options, settings);
         try (var owner = StoreOwner.start(settings);
                 var http =
                         new OwnerHttp(
-                                owner, settings.secret(), options.string("http_host"), httpPort)) {
+                                owner, settings.secret(), options.string("http_host"), httpPort);
+                var _ = new Reports(master.map(known -> OwnerMembership.start(known, owner)))) {
             context.serveUntilStopped(
                     "store of "
                             + settings.bytes()
@@ -136,9 +160,18 @@ public final class OwnerCommand implements CommandProvider {
                             + owner.address()
                             + ", metrics on "
                             + http.url()
-                            + "/metrics",
+                            + "/metrics"
+                            + master.map(known -> ", master " + known.address()).orElse(""),
                     Map.of("address", owner.address(), "url", http.url()));
         }
         return 0;
+    }
+
+    /// To the master, if there is one; they end first.
+    private record Reports(Optional<OwnerMembership> membership) implements AutoCloseable {
+        @Override
+        public void close() {
+            membership.ifPresent(OwnerMembership::close);
+        }
     }
 }

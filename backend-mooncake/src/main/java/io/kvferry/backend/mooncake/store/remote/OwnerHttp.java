@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.remote;
 
-import com.sun.net.httpserver.HttpExchange;
-
 import io.kvferry.backend.mooncake.store.StoreIdentity;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.net.HttpPort;
 import io.kvferry.toolkit.secret.FleetSecret;
-import io.kvferry.toolkit.secret.HttpSignature;
 
-import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -25,72 +16,31 @@ import java.util.stream.Collectors;
 /// signs with the fleet's secret where there is one, `/get_all_keys` and `/get_all_segments`.
 ///
 /// Threading: requests run on virtual threads.
-public final class OwnerHttp implements AutoCloseable {
-    private static final Duration LIMIT = Duration.ofSeconds(20);
-    private static final int MOST_REQUESTS = 64;
-    private static final String TEXT = "text/plain; version=0.0.4";
-
+public final class OwnerHttp implements AutoCloseable, StoreHttp.Pages {
     private final StoreOwner owner;
-    private final Optional<FleetSecret> secret;
-    private final HttpPort port;
+    private final StoreHttp port;
 
     /// Starts it; port 0 lets the system choose.
     ///
-    /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#IO] when the address cannot be bound
     public OwnerHttp(StoreOwner owner, Optional<FleetSecret> secret, String host, int port) {
         this.owner = owner;
-        this.secret = secret;
-        try {
-            this.port =
-                    HttpPort.start(
-                            "kvferry-owner-http",
-                            new InetSocketAddress(host, port),
-                            LIMIT,
-                            MOST_REQUESTS,
-                            this::serve);
-        } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.IO, "cannot listen on " + host + ":" + port + ": " + e, e);
-        }
+        this.port = new StoreHttp("kvferry-owner-http", this, secret, host, port);
     }
 
     /// `http://host:port`
     public String url() {
-        String host = port.address().getHostString();
-        return "http://"
-                + (host.contains(":") ? "[" + host + "]" : host)
-                + ":"
-                + port.address().getPort();
+        return port.url();
     }
 
-    private void serve(HttpExchange exchange) throws IOException {
-        switch (exchange.getRequestURI().getPath()) {
-            case "/health" -> health(exchange);
-            case "/metrics" -> reply(exchange, 200, TEXT, metrics());
-            case "/get_all_keys" -> listed(exchange, this::keys);
+    @Override
+    public Optional<Supplier<String>> page(String path) {
+        return switch (path) {
+            case "/get_all_keys" -> Optional.of(this::keys);
             case "/get_all_segments" ->
-                    listed(exchange, () -> String.join("\n", owner.store().segmentNames()) + "\n");
-            default -> reply(exchange, 404, TEXT, "not found\n");
-        }
-    }
-
-    /// @param text looked up for who may read it, and for nobody else
-    private void listed(HttpExchange exchange, Supplier<String> text) throws IOException {
-        boolean known =
-                secret.isEmpty()
-                        || HttpSignature.verifies(
-                                secret.get(),
-                                String.valueOf(
-                                        exchange.getRequestHeaders()
-                                                .getFirst(HttpSignature.HEADER)),
-                                exchange.getRequestMethod(),
-                                exchange.getRequestURI().toString(),
-                                new byte[0]);
-        reply(
-                exchange,
-                known ? 200 : 401,
-                TEXT,
-                known ? text.get() : "not signed with the secret of this fleet\n");
+                    Optional.of(() -> String.join("\n", owner.store().segmentNames()) + "\n");
+            default -> Optional.empty();
+        };
     }
 
     private String keys() {
@@ -101,18 +51,13 @@ public final class OwnerHttp implements AutoCloseable {
         return keys.stream().map(key -> key + "\n").collect(Collectors.joining());
     }
 
-    private void health(HttpExchange exchange) throws IOException {
-        Optional<String> trouble = owner.trouble();
-        reply(
-                exchange,
-                trouble.isEmpty() ? 200 : 503,
-                "application/json; charset=utf-8",
-                trouble.isEmpty()
-                        ? "{\"status\":\"ok\",\"role\":\"leader\",\"service_ready\":true}"
-                        : "{\"status\":\"unavailable\",\"service_ready\":false}");
+    @Override
+    public boolean isHealthy() {
+        return owner.trouble().isEmpty();
     }
 
-    private String metrics() {
+    @Override
+    public Map<String, Long> gauges() {
         var store = owner.store();
         var gauges = new TreeMap<String, Long>();
         gauges.put("master_allocated_bytes", store.usedBytes());
@@ -127,33 +72,12 @@ public final class OwnerHttp implements AutoCloseable {
                     gauges.put("kvferry_store_soft_pinned_bytes", usage.softPinned());
                     gauges.put("kvferry_store_hard_pinned_bytes", usage.hardPinned());
                 });
-        var text = new StringBuilder();
-        write(text, "gauge", gauges);
-        write(text, "counter", store.counters());
-        return text.toString();
+        return gauges;
     }
 
-    private static void write(StringBuilder text, String type, Map<String, Long> values) {
-        values.forEach((name, value) ->
-                text.append("# TYPE ")
-                        .append(name)
-                        .append(' ')
-                        .append(type)
-                        .append('\n')
-                        .append(name)
-                        .append(' ')
-                        .append(value)
-                        .append('\n'));
-    }
-
-    private static void reply(HttpExchange exchange, int status, String type, String text)
-            throws IOException {
-        byte[] body = text.getBytes(StandardCharsets.UTF_8);
-        exchange.getResponseHeaders().set("Content-Type", type);
-        exchange.sendResponseHeaders(status, body.length == 0 ? -1 : body.length);
-        var out = exchange.getResponseBody();
-        out.write(body);
-        out.close();
+    @Override
+    public Map<String, Long> counters() {
+        return owner.store().counters();
     }
 
     @Override

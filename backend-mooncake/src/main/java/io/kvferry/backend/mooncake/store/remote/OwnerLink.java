@@ -6,13 +6,10 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
-import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
+import io.kvferry.backend.mooncake.store.remote.StoreQuestions.Answer;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.secret.FleetSecret;
-import io.kvferry.toolkit.zmtp.CurveKeys;
-import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -21,10 +18,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -36,7 +29,6 @@ import java.util.function.Consumer;
 /// Threading: any thread; [#ask] waits for the answer, at most for its limit.
 final class OwnerLink implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerLink.class);
-    private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
     private static final Duration RETRY = Duration.ofMillis(500);
     private static final Duration PING_LIMIT = Duration.ofSeconds(5);
     private static final int SIGNS_OF_LIFE = 6;
@@ -47,7 +39,7 @@ final class OwnerLink implements AutoCloseable {
     private final String address;
     private final StoreIdentity identity;
     private final boolean announces;
-    private final SideChannel channel;
+    private final StoreQuestions questions;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final List<String> removed = new ArrayList<>();
@@ -73,16 +65,6 @@ final class OwnerLink implements AutoCloseable {
             String segment,
             Duration limit) {}
 
-    /// @param code 0 or a code
-    /// @param body only where the code is 0
-    record Answer(int code, WireReader body) {
-        private static final WireReader NOTHING = new WireReader(new byte[0]);
-
-        static Answer failed(StoreCode code) {
-            return new Answer(code.number(), NOTHING);
-        }
-    }
-
     /// @param address `host:port` of the owner
     /// @param announces whether this user is the one that logs when the owner goes and comes back
     OwnerLink(
@@ -90,15 +72,10 @@ final class OwnerLink implements AutoCloseable {
             Optional<FleetSecret> secret,
             StoreIdentity identity,
             boolean announces) {
-        this.address = "tcp://" + address;
+        this.address = address;
         this.identity = identity;
         this.announces = announces;
-        this.channel = new SideChannel("kvferry-store-user", keys(secret));
-    }
-
-    /// The keys of all that know the secret.
-    static Optional<CurveKeys> keys(Optional<FleetSecret> secret) {
-        return secret.map(known -> CurveKeys.shared(known.keyFor("mooncake store")));
+        this.questions = new StoreQuestions("kvferry-store-user", address, secret);
     }
 
     /// Opens the session if the owner is there now, and goes on trying if not.
@@ -158,15 +135,12 @@ final class OwnerLink implements AutoCloseable {
                         .string(identity.tenant())
                         .string(identity.model())
                         .string(identity.layout());
-        Reply reply = exchange(question, PING_LIMIT);
-        if (reply.answer.code() != 0) {
-            away(
-                    reply.why.isEmpty()
-                            ? "it answers " + StoreCode.text(reply.answer.code())
-                            : reply.why);
+        Answer answer = questions.ask(question, PING_LIMIT);
+        if (answer.code() != 0) {
+            away(answer.trouble());
             return;
         }
-        WireReader in = reply.answer.body();
+        WireReader in = answer.body();
         var opened =
                 new Session(
                         in.i64(),
@@ -195,17 +169,14 @@ final class OwnerLink implements AutoCloseable {
     }
 
     private void ping(Session open) {
-        Reply reply =
-                exchange(StoreProtocol.question(Operation.PING, open.id(), PING_LIMIT), PING_LIMIT);
-        if (reply.answer.code() != 0) {
-            lost(
-                    open,
-                    reply.why.isEmpty()
-                            ? "it answers " + StoreCode.text(reply.answer.code())
-                            : reply.why);
+        Answer answer =
+                questions.ask(
+                        StoreProtocol.question(Operation.PING, open.id(), PING_LIMIT), PING_LIMIT);
+        if (answer.code() != 0) {
+            lost(open, answer.trouble());
             return;
         }
-        WireReader in = reply.answer.body();
+        WireReader in = answer.body();
         boolean all = in.bool();
         List<String> keys = new ArrayList<>();
         for (int n = in.count(4); n > 0; n--) {
@@ -292,73 +263,19 @@ final class OwnerLink implements AutoCloseable {
         }
         WireWriter question = StoreProtocol.question(operation, open.id(), limit);
         body.accept(question);
-        Reply reply = exchange(question, limit);
-        int code = reply.answer.code();
+        Answer answer = questions.ask(question, limit);
+        int code = answer.code();
         boolean gone = code == StoreCode.CLIENT_NOT_FOUND.number();
         if (gone || code == StoreCode.RPC_FAIL.number()) {
-            lost(open, gone ? "it has been started anew" : reply.why);
+            lost(open, gone ? "it has been started anew" : answer.trouble());
             return Answer.failed(StoreCode.RPC_FAIL);
         }
-        return reply.answer;
+        return answer;
     }
 
     /// Asks a question outside of a session.
     Answer ask(WireWriter question, Duration limit) {
-        return exchange(question, limit).answer;
-    }
-
-    /// @param why there is no answer; empty when there is one
-    private record Reply(Answer answer, String why) {}
-
-    private Reply exchange(WireWriter question, Duration limit) {
-        var reply = new CompletableFuture<Reply>();
-        channel.exchange(
-                address,
-                question.toByteArray(),
-                CONNECT_LIMIT.compareTo(limit) < 0 ? CONNECT_LIMIT : limit,
-                limit,
-                SideChannel.Turn.SHORT,
-                new SideChannel.Answers() {
-                    @Override
-                    public SideChannel.Reading onAnswer(byte[] message) {
-                        reply.complete(read(message));
-                        return SideChannel.Reading.DONE;
-                    }
-
-                    @Override
-                    public void onLost(Failure failure) {
-                        reply.complete(lost(failure));
-                    }
-                });
-        try {
-            return reply.get(limit.plus(CONNECT_LIMIT).toNanos(), TimeUnit.NANOSECONDS);
-        } catch (TimeoutException _) {
-            return new Reply(Answer.failed(StoreCode.RPC_TIMEOUT), "no answer in time");
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
-            return new Reply(Answer.failed(StoreCode.RPC_TIMEOUT), "interrupted");
-        } catch (ExecutionException e) {
-            throw new IllegalStateException("a reply never fails", e);
-        }
-    }
-
-    private static Reply read(byte[] message) {
-        try {
-            WireReader in = StoreProtocol.open(message);
-            return new Reply(new Answer(in.i32(), in), "");
-        } catch (KvFerryException e) {
-            return new Reply(Answer.failed(StoreCode.RPC_FAIL), e.toString());
-        }
-    }
-
-    private static Reply lost(Failure failure) {
-        StoreCode code =
-                switch (failure.code()) {
-                    case TIMEOUT -> StoreCode.RPC_TIMEOUT;
-                    case BACKPRESSURE, INVALID_REQUEST -> StoreCode.BUFFER_OVERFLOW;
-                    default -> StoreCode.RPC_FAIL;
-                };
-        return new Reply(Answer.failed(code), failure.message());
+        return questions.ask(question, limit);
     }
 
     @Override
@@ -375,9 +292,9 @@ final class OwnerLink implements AutoCloseable {
             lock.unlock();
         }
         open.ifPresent(last ->
-                exchange(
+                questions.ask(
                         StoreProtocol.question(Operation.BYE, last.id(), Duration.ofSeconds(1)),
                         Duration.ofSeconds(1)));
-        channel.close();
+        questions.close();
     }
 }

@@ -8,11 +8,9 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
-import io.kvferry.backend.mooncake.store.remote.OwnerLink.Answer;
 import io.kvferry.backend.mooncake.store.remote.OwnerLink.Session;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
-import io.kvferry.backend.mooncake.te.JavaTransferEngine;
-import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.store.remote.StoreQuestions.Answer;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -26,6 +24,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 
 /// One user of a store that an owner process has. While the owner is away every call is answered
 /// with RPC_FAIL at once; when it comes back, or another life of it, they work again by themselves.
@@ -37,14 +36,24 @@ public final class RemoteStore implements Store {
 
     private final RemoteStoreConfig config;
     private final OwnerLink link;
+    private final Optional<Supplier<UserEngine>> shared;
     private volatile @Nullable Moving moving;
     private volatile boolean closed;
 
     /// What moves bytes; made when it is needed first.
-    private record Moving(TransferEngine engine, UserMemory memory, RemoteMoves moves) {}
+    private record Moving(UserEngine engine, RemoteMoves moves) {
+        UserMemory memory() {
+            return engine.memory();
+        }
+    }
 
-    private RemoteStore(RemoteStoreConfig config, StoreIdentity identity, boolean announces) {
+    private RemoteStore(
+            RemoteStoreConfig config,
+            StoreIdentity identity,
+            boolean announces,
+            Optional<Supplier<UserEngine>> shared) {
         this.config = config;
+        this.shared = shared;
         this.link = new OwnerLink(config.address(), config.secret(), identity, announces);
     }
 
@@ -54,8 +63,26 @@ public final class RemoteStore implements Store {
     ///   comes back
     public static RemoteStore open(
             RemoteStoreConfig config, StoreIdentity identity, boolean announces) {
+        return open(config, identity, announces, Optional.empty());
+    }
+
+    /// The same with an end of transfers that other stores use too. It is asked for when bytes are
+    /// moved first, and whoever shares it closes it after the last of them.
+    public static RemoteStore open(
+            RemoteStoreConfig config,
+            StoreIdentity identity,
+            boolean announces,
+            Supplier<UserEngine> shared) {
+        return open(config, identity, announces, Optional.of(shared));
+    }
+
+    private static RemoteStore open(
+            RemoteStoreConfig config,
+            StoreIdentity identity,
+            boolean announces,
+            Optional<Supplier<UserEngine>> shared) {
         config.checkSecret();
-        var store = new RemoteStore(config, identity, announces);
+        var store = new RemoteStore(config, identity, announces, shared);
         store.link.start();
         return store;
     }
@@ -68,12 +95,12 @@ public final class RemoteStore implements Store {
     private synchronized Moving startMoving() {
         Moving known = moving;
         if (known == null) {
-            var engine = JavaTransferEngine.start(config.engine());
+            UserEngine engine = shared.map(Supplier::get).orElseGet(() -> UserEngine.start(config));
             known =
                     new Moving(
                             engine,
-                            new UserMemory(engine),
-                            new RemoteMoves(link, engine, config.askLimit(), config.moveLimit()));
+                            new RemoteMoves(
+                                    link, engine.engine(), config.askLimit(), config.moveLimit()));
             moving = known;
         }
         return known;
@@ -317,8 +344,7 @@ public final class RemoteStore implements Store {
         link.close();
         synchronized (this) {
             Moving last = moving;
-            if (last != null) {
-                last.memory().close();
+            if (last != null && shared.isEmpty()) {
                 last.engine().close();
             }
         }

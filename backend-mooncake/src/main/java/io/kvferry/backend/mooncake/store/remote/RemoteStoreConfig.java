@@ -71,6 +71,14 @@ public record RemoteStoreConfig(
         return new RemoteStoreConfig(address, Optional.empty(), Optional.empty(), false, ASK, MOVE);
     }
 
+    /// The same for another owner.
+    ///
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] for an address that is none
+    public RemoteStoreConfig at(String another) {
+        return new RemoteStoreConfig(
+                another, localHost, secretFile, insecure, askLimit, moveLimit, engineSettings);
+    }
+
     private static URI hostAndPort(String address) {
         try {
             var uri = URI.create("tcp://" + address);
@@ -90,13 +98,14 @@ public record RemoteStoreConfig(
                 : new KvFerryException(ErrorCode.BAD_CONFIG, text, cause);
     }
 
-    Optional<FleetSecret> secret() {
-        return secretFile.map(FleetSecret::read).or(FleetSecret::configured);
+    /// What the file or the environment says.
+    public Optional<FleetSecret> secret() {
+        return StoreSecret.of(secretFile);
     }
 
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when bytes would go to another host without
     ///   a secret
-    void checkSecret() {
+    public void checkSecret() {
         String host = hostAndPort(address).getHost();
         if (secret().isEmpty() && !insecure && !isLoopback(host)) {
             throw new KvFerryException(
@@ -120,12 +129,15 @@ public record RemoteStoreConfig(
     /// For the user's end of transfers.
     EngineConfig engine() {
         var settings = new HashMap<>(engineSettings);
-        settings.put("host", host());
+        settings.put("host", ownHost());
         secretFile.ifPresent(file -> settings.put("secret-file", file.toString()));
         return EngineConfig.from(settings);
     }
 
-    private String host() {
+    /// The address of this host by which the owner reaches it.
+    ///
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when there is no way to the owner
+    public String ownHost() {
         return localHost.orElseGet(() -> {
             var owner = hostAndPort(address);
             try (var probe = new DatagramSocket()) { // sends nothing

@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.function.IntFunction;
@@ -35,23 +36,27 @@ final class RunWithOwner implements AutoCloseable {
     private final IntFunction<List<String>> ownerCommand;
     private final Path ownerLog;
     private final Duration readyLimit;
+    private final Optional<String> master;
     private final Map<String, String> environment;
     private final PrintWriter err;
     private final List<AutoCloseable> running = new ArrayList<>();
     private boolean closed;
 
     /// @param ownerCommand that starts an owner on a port, 0 for the first one
+    /// @param master that the command is to use in place of the owner alone
     /// @param environment what the command has beside that of this process
     /// @param err told what happens
     RunWithOwner(
             IntFunction<List<String>> ownerCommand,
             Path ownerLog,
             Duration readyLimit,
+            Optional<String> master,
             Map<String, String> environment,
             PrintWriter err) {
         this.ownerCommand = ownerCommand;
         this.ownerLog = ownerLog;
         this.readyLimit = readyLimit;
+        this.master = master;
         this.environment = Map.copyOf(environment);
         this.err = err;
     }
@@ -63,7 +68,8 @@ final class RunWithOwner implements AutoCloseable {
                         .anyMatch(word -> word.equals(CONFIG) || word.startsWith(CONFIG + "="));
         if (has) {
             err.println(
-                    "Wrapped command already has --kv-transfer-config; skipping wrapper auto-inject.");
+                    "Wrapped command already has --kv-transfer-config; skipping wrapper"
+                            + " auto-inject.");
             return command;
         }
         var more = new ArrayList<>(command);
@@ -140,7 +146,7 @@ final class RunWithOwner implements AutoCloseable {
             var builder = new ProcessBuilder(command).inheritIO();
             builder.environment().putAll(environment);
             builder.environment().put("MOONCAKE_PREFERRED_SEGMENT", address);
-            builder.environment().put("MOONCAKE_MASTER", address);
+            builder.environment().put("MOONCAKE_MASTER", master.orElse(address));
             try {
                 Process server = builder.start();
                 running.add(() -> OwnerProcess.stop(server, STOP));

@@ -28,7 +28,8 @@ public final class RunWithOwnerCommand implements CommandProvider {
 
     @Override
     public String description() {
-        return "Runs a command (after --) with a store's owner beside it, which is started anew when it dies.";
+        return "Runs a command (after --) with a store's owner beside it, which is started anew"
+                + " when it dies.";
     }
 
     @Override
@@ -55,6 +56,7 @@ public final class RunWithOwnerCommand implements CommandProvider {
                 Option.of("port", Option.Type.INTEGER, "port of the owner, 0 for any free one")
                         .withDefault("50053")
                         .inRange(0, 65_535),
+                StoreTool.master(),
                 Option.of("global_segment_size", Option.Type.BYTES, "memory of the store")
                         .withDefault((4L << 30) + "")
                         .inRange(4096, 1e15),
@@ -90,6 +92,8 @@ public final class RunWithOwnerCommand implements CommandProvider {
                                 Boolean.toString(options.bool("insecure")),
                                 "--json",
                                 "--stop-with-stdin"));
+        options.optionalString("master")
+                .ifPresent(master -> arguments.addAll(List.of("--master", master)));
         if (options.has("secret_file")) {
             arguments.addAll(List.of("--secret-file", options.path("secret_file").toString()));
         }
@@ -110,6 +114,8 @@ public final class RunWithOwnerCommand implements CommandProvider {
                         port -> owner(options, context.pluginFolder(), port == 0 ? first : port),
                         options.path(LOG),
                         options.duration(READY),
+                        options.optionalString("master")
+                                .map(text -> StoreTool.MASTER_AT + StoreTool.withoutScheme(text)),
                         rdma,
                         context.err());
         var hook = new Thread(both::close, "kvferry-run-with-owner-stop");

@@ -12,7 +12,8 @@ public final class StoreExistsCommand extends StoreTool {
 
     @Override
     public String description() {
-        return "Says which keys a store holds, without granting leases. Exit code 1 when one is not there.";
+        return "Says which keys a store holds, without granting leases. Exit code 1 when one is not"
+                + " there.";
     }
 
     @Override
@@ -39,11 +40,11 @@ public final class StoreExistsCommand extends StoreTool {
             }
             return all ? 0 : 1;
         }
-        try (var store = open(context.options())) {
+        try (var owners = open(context.options())) {
             for (String key : context.arguments()) {
-                var found = find(store, context.options(), key);
-                all &= found.isPresent();
-                context.out().println((found.isPresent() ? "1" : "0") + "\t" + key);
+                boolean found = owners.find(key).isPresent();
+                all &= found;
+                context.out().println((found ? "1" : "0") + "\t" + key);
             }
         }
         return all ? 0 : 1;

@@ -15,6 +15,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.Optional;
 
 /// `kvferry store get`: the bytes of an object.
 public final class StoreGetCommand extends StoreTool {
@@ -50,17 +51,17 @@ public final class StoreGetCommand extends StoreTool {
         if (cluster.isPresent()) {
             return read(context, cluster.get(), key);
         }
-        StoredKey object;
-        try (var store = open(options)) {
-            var found = find(store, options, key);
-            if (found.isEmpty()) {
-                context.err().println("no object " + key);
-                return 1;
-            }
-            object = found.get();
+        Optional<Placed> found;
+        try (var owners = open(options)) {
+            found = owners.find(key);
         }
+        if (found.isEmpty()) {
+            context.err().println("no object " + key);
+            return 1;
+        }
+        StoredKey object = found.get().object();
         Path file = options.path("output");
-        try (var store = RemoteStore.open(config(options), object.identity(), false);
+        try (var store = RemoteStore.open(found.get().owner(), object.identity(), false);
                 var arena = Arena.ofShared()) {
             MemorySegment memory = arena.allocate(object.bytes(), 64);
             store.register(memory);

@@ -13,8 +13,8 @@ public final class StoreLsCommand extends StoreTool {
 
     @Override
     public String description() {
-        return "Lists the keys of a store with the bytes of their objects and where they are (memory,"
-                + " disk).";
+        return "Lists the keys of a store with the bytes of their objects and where they are"
+                + " (memory, disk).";
     }
 
     @Override
@@ -45,8 +45,9 @@ public final class StoreLsCommand extends StoreTool {
             }
             return 0;
         }
-        try (var store = open(options)) {
-            for (StoredKey object : store.list(options.string("tenant_id"), beginning, most)) {
+        try (var owners = open(options)) {
+            for (Placed placed : owners.list(beginning, most)) {
+                StoredKey object = placed.object();
                 context.out().println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
             }
         }

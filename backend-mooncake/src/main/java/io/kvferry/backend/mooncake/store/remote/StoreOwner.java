@@ -11,7 +11,6 @@ import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -102,7 +101,7 @@ public final class StoreOwner implements AutoCloseable {
         }
 
         Optional<FleetSecret> secret() {
-            return secretFile.map(FleetSecret::read).or(FleetSecret::configured);
+            return StoreSecret.of(secretFile);
         }
     }
 
@@ -110,7 +109,7 @@ public final class StoreOwner implements AutoCloseable {
         this.settings = settings;
         this.store = store;
         this.engine = engine;
-        this.channel = new SideChannel("kvferry-owner", OwnerLink.keys(settings.secret()));
+        this.channel = new SideChannel("kvferry-owner", StoreSecret.keys(settings.secret()));
         this.server =
                 new StoreServer(
                         store, engine, settings.sessionLimit(), settings.store().putDiscard());
@@ -129,21 +128,11 @@ public final class StoreOwner implements AutoCloseable {
 
     /// Starts an owner; on return it can be used.
     ///
-    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when other hosts could use it without a
-    ///   secret, [ErrorCode#NO_MEMORY], or [ErrorCode#UNAVAILABLE] when the port cannot be bound
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#BAD_CONFIG] when other hosts could use it
+    ///   without a secret, [io.kvferry.spi.ErrorCode#NO_MEMORY], or
+    ///   [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the port cannot be bound
     public static StoreOwner start(Settings settings) {
-        var secret = settings.secret();
-        if (secret.isEmpty()
-                && !settings.insecure()
-                && !RemoteStoreConfig.isLoopback(settings.host())) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    "everybody who reaches "
-                            + settings.host()
-                            + " could read and write the store: set "
-                            + FleetSecret.SETTING
-                            + ", or say insecure where everybody on the network is trusted");
-        }
+        StoreSecret.requireToListen(settings.host(), settings.secret(), settings.insecure());
         var options = new HashMap<String, String>(Map.of("host", settings.host()));
         settings.secretFile().ifPresent(file -> options.put("secret-file", file.toString()));
         TransferEngine engine = JavaTransferEngine.start(EngineConfig.from(options));
@@ -188,7 +177,8 @@ public final class StoreOwner implements AutoCloseable {
 
     private String listen() {
         int port = settings.port();
-        String bound = channel.listen(settings.host(), settings.host(), port, port, server);
+        String bound =
+                channel.listen(settings.host(), settings.host(), port, port, server.requests());
         return bound.substring("tcp://".length());
     }
 

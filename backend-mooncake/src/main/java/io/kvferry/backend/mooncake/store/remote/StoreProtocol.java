@@ -13,10 +13,10 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 
-/// The messages between a user and the owner of a store. A question is `u8 version | u8 operation |
-/// i64 session | i32 limit in ms | body`, an answer `u8 version | i32 code | body`, where the body
-/// is there only if the code is 0.
-final class StoreProtocol {
+/// The messages between users, owners and the master of stores. A question is `u8 version | u8
+/// operation | i64 session | i32 limit in ms | body`, an answer `u8 version | i32 code | body`,
+/// where the body is there only if the code is 0.
+public final class StoreProtocol {
     static final int VERSION = 2;
 
     /// Keys of one question at most.
@@ -30,7 +30,7 @@ final class StoreProtocol {
     private StoreProtocol() {}
 
     /// What is asked.
-    enum Operation {
+    public enum Operation {
         /// Opens a session. Asks: tenant, model, layout. Answers: session, id of the store, name
         /// and incarnation of its transfer engine, segment, nanoseconds that a session lasts
         /// without a sign of life.
@@ -62,7 +62,17 @@ final class StoreProtocol {
         /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as [StoredKey].
         LIST(13),
         /// Ends the session.
-        BYE(14);
+        BYE(14),
+        /// An owner tells the master that it is there, again and again. Asks: the owner. Answers:
+        /// nanoseconds that it is listed without another sign of life. SEGMENT_ALREADY_EXISTS when
+        /// a later life of it is listed.
+        REGISTER(15),
+        /// An owner is about to end. Asks: the owner.
+        LEAVE(16),
+        /// A user asks the master who is there. Asks: life of the master and version that the user
+        /// knows. Answers: both, whether the list is whole, whether there is a change and, if so,
+        /// the owners.
+        OWNERS(17);
 
         private final int wire;
 
@@ -85,12 +95,18 @@ final class StoreProtocol {
             return switch (this) {
                 case GET, PUT_END, REMOVE_REGEX, REMOVE_ALL, DAMAGED, LIST, NO_ROOM, BYE -> true;
                 case HELLO, PING, EXISTS, DESCRIBE, PUT_START, REMOVE -> false;
+                case REGISTER, LEAVE, OWNERS -> false;
             };
+        }
+
+        /// Whether a master answers it; an owner answers the others.
+        public boolean isForMaster() {
+            return this == REGISTER || this == LEAVE || this == OWNERS;
         }
     }
 
     /// The beginning of a question.
-    static WireWriter question(Operation operation, long session, Duration limit) {
+    public static WireWriter question(Operation operation, long session, Duration limit) {
         int millis = Math.clamp(limit.toMillis(), 1, Integer.MAX_VALUE);
         return new WireWriter().u8(VERSION).u8(operation.wire).i64(session).i32(millis);
     }
@@ -119,7 +135,7 @@ final class StoreProtocol {
 
     /// @param itemBytes that each of them takes at least
     /// @throws KvFerryException [ErrorCode#PROTOCOL] for too many
-    static int count(WireReader in, int itemBytes, int most) {
+    public static int count(WireReader in, int itemBytes, int most) {
         int count = in.count(itemBytes);
         if (count > most) {
             throw new KvFerryException(ErrorCode.PROTOCOL, count + " items; allowed are " + most);

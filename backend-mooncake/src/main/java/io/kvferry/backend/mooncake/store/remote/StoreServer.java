@@ -7,10 +7,8 @@ import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
-import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -19,39 +17,25 @@ import org.slf4j.LoggerFactory;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Map;
-import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 
-/// Answers the questions of a store's users. What moves bytes or takes long has threads of its own,
-/// so that signs of life and lookups never wait behind it. A question that finds too many waiting
-/// is refused at once.
+/// Answers the questions of a store's users.
 ///
 /// Threading: any thread.
-final class StoreServer implements SideChannel.Requests, AutoCloseable {
+final class StoreServer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(StoreServer.class);
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final int MOST_SESSIONS = 4096;
     private static final int SHORT_THREADS = 4;
     private static final int LONG_THREADS = 16;
-    private static final int MOST_WAITING = 1024;
     private static final int MOST_LISTED = 10_000;
-
-    /// Of questions that wait or are being answered.
-    private static final long MOST_BYTES = 256L << 20;
-
-    private static final int PART_OF_HEAP = 8;
-    private static final Duration LONGEST = Duration.ofMinutes(5);
 
     private final EmbeddedStore store;
     private final TransferEngine engine;
     private final OwnerCalls calls;
     private final Duration sessionLimit;
-    private final ThreadPoolExecutor shortCalls = threads("kvferry-owner-ask", SHORT_THREADS);
-    private final ThreadPoolExecutor longCalls = threads("kvferry-owner-move", LONG_THREADS);
-    private final ByteBudget waiting = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final StoreRequests requests =
+            new StoreRequests("kvferry-owner", SHORT_THREADS, LONG_THREADS, this::answer);
     private final Map<Long, OwnerSession> sessions = new ConcurrentHashMap<>();
     private volatile String segment = "";
 
@@ -61,19 +45,6 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
         this.engine = engine;
         this.calls = new OwnerCalls(engine, putLimit);
         this.sessionLimit = sessionLimit;
-    }
-
-    private static ThreadPoolExecutor threads(String name, int count) {
-        var threads =
-                new ThreadPoolExecutor(
-                        count,
-                        count,
-                        30,
-                        TimeUnit.SECONDS,
-                        new ArrayBlockingQueue<>(MOST_WAITING),
-                        Thread.ofPlatform().daemon().name(name + "-", 0).factory());
-        threads.allowCoreThreadTimeOut(true);
-        return threads;
     }
 
     /// From here on sessions are opened.
@@ -87,67 +58,9 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
         return sessions.size();
     }
 
-    @Override
-    public void onRequest(SideChannel.Asker asker, byte[] message) {
-        try {
-            WireReader in = StoreProtocol.open(message);
-            Operation operation = Operation.of(in.u8());
-            if (!answerLater(asker, operation, in, message.length)) {
-                asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
-            }
-        } catch (KvFerryException e) {
-            LOG.debug("a question of {} is refused: {}", asker.host(), e.toString());
-            asker.answer(bare(StoreCode.INVALID_PARAMS));
-        }
-    }
-
-    /// @return false when too many are waiting, or too large ones
-    private boolean answerLater(
-            SideChannel.Asker asker, Operation operation, WireReader in, int bytes) {
-        if (!waiting.take(bytes)) {
-            return false;
-        }
-        boolean begun = false;
-        try {
-            var threads = operation.isLong() ? longCalls : shortCalls;
-            threads.execute(() -> {
-                try {
-                    asker.answer(answer(operation, in));
-                } finally {
-                    waiting.give(bytes);
-                }
-            });
-            begun = true;
-        } catch (RejectedExecutionException e) {
-            LOG.debug("{} is refused: {}", operation, e.toString());
-        } finally {
-            if (!begun) {
-                waiting.give(bytes);
-            }
-        }
-        return begun;
-    }
-
-    private static byte[] bare(StoreCode code) {
-        return StoreProtocol.answer(code.number()).toByteArray();
-    }
-
-    /// Never throws: who asked waits.
-    private byte[] answer(Operation operation, WireReader in) {
-        try {
-            long id = in.i64();
-            var limit = Duration.ofMillis(Math.max(1, in.i32()));
-            var deadline = Deadline.in(limit.compareTo(LONGEST) > 0 ? LONGEST : limit);
-            WireWriter out = StoreProtocol.answer(0);
-            StoreCode code = answer(operation, id, in, out, deadline);
-            return code == StoreCode.OK ? out.toByteArray() : bare(code);
-        } catch (KvFerryException e) {
-            LOG.debug("{} is refused: {}", operation, e.toString());
-            return bare(StoreCode.INVALID_PARAMS);
-        } catch (RuntimeException | Error e) {
-            LOG.warn("{} failed", operation, e);
-            return bare(StoreCode.INTERNAL);
-        }
+    /// Where questions go.
+    SideChannel.Requests requests() {
+        return requests;
     }
 
     private StoreCode answer(
@@ -158,6 +71,9 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
         if (operation == Operation.LIST) {
             list(in, out);
             return StoreCode.OK;
+        }
+        if (operation.isForMaster()) {
+            return StoreCode.NOT_SUPPORTED;
         }
         OwnerSession session = sessions.get(id);
         if (session == null) {
@@ -177,7 +93,8 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
             case NO_ROOM -> out.string(session.client.noRoom());
             case DAMAGED -> out.bool(session.client.dropIfDamaged(in.string()));
             case BYE -> end(session);
-            case HELLO, LIST -> throw new IllegalStateException("answered above");
+            case HELLO, LIST, REGISTER, LEAVE, OWNERS ->
+                    throw new IllegalStateException("answered above");
         }
         return StoreCode.OK;
     }
@@ -238,33 +155,21 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
     /// Gives up puts that nobody ended, and sessions of which nothing is heard. Called again and
     /// again; the work is done on other threads.
     void sweep() {
-        try {
-            longCalls.execute(() -> {
-                for (OwnerSession session : sessions.values()) {
-                    if (session.isSilent(sessionLimit)) {
-                        LOG.info(
-                                "a user of the store has not been heard of; its puts are given up");
-                        end(session);
-                    } else {
-                        session.revokeLate();
-                    }
+        requests.later(() -> {
+            for (OwnerSession session : sessions.values()) {
+                if (session.isSilent(sessionLimit)) {
+                    LOG.info("a user of the store has not been heard of; its puts are given up");
+                    end(session);
+                } else {
+                    session.revokeLate();
                 }
-            });
-        } catch (RejectedExecutionException e) {
-            LOG.debug("no sweep now: {}", e.toString());
-        }
+            }
+        });
     }
 
     @Override
     public void close() {
-        shortCalls.shutdown();
-        longCalls.shutdown();
-        try {
-            shortCalls.awaitTermination(5, TimeUnit.SECONDS);
-            longCalls.awaitTermination(5, TimeUnit.SECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
+        requests.close();
         sessions.values().forEach(OwnerSession::close);
         sessions.clear();
     }

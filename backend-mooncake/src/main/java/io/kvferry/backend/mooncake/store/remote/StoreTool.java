@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterReader;
+import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -13,10 +14,18 @@ import io.kvferry.toolkit.secret.FleetSecret;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 
 /// What the commands that look into a store have in common.
-abstract class StoreTool implements CommandProvider {
+public abstract class StoreTool implements CommandProvider {
+    /// How a directory of owners is told from an owner.
+    public static final String MASTER_AT = "master://";
+
     private static final Duration CLUSTER_LIMIT = Duration.ofSeconds(30);
     private static final StoreIdentity NOBODY = new StoreIdentity("", "kvferry store", "");
 
@@ -25,19 +34,34 @@ abstract class StoreTool implements CommandProvider {
         return SpiVersion.Range.from(1, 0);
     }
 
-    static Option secretFile() {
+    public static Option secretFile() {
         return Option.of(
                 "secret_file",
                 Option.Type.PATH,
                 "file with the fleet's secret; " + FleetSecret.SETTING + " else");
     }
 
-    static Option insecure() {
+    public static Option insecure() {
         return Option.of(
                         "insecure",
                         Option.Type.BOOLEAN,
-                        "go without a secret to or for other hosts: everybody on the network reads and writes")
+                        "go without a secret to or for other hosts: everybody on the network reads"
+                                + " and writes")
                 .withDefault("false");
+    }
+
+    static Option master() {
+        return Option.of(
+                "master",
+                Option.Type.STRING,
+                "host:port of the directory (kvferry master) that lists this owner beside others;"
+                        + " without it engines name the owner itself");
+    }
+
+    /// What stands behind `master://`, which may be left out where nothing but a master is meant.
+    public static String withoutScheme(String master) {
+        String text = master.strip();
+        return text.startsWith(MASTER_AT) ? text.substring(MASTER_AT.length()) : text;
     }
 
     static OptionSchema schema(Option... more) {
@@ -46,9 +70,9 @@ abstract class StoreTool implements CommandProvider {
                 Option.of(
                                 "store",
                                 Option.Type.STRING,
-                                "host:port of the store's owner; http://host:9003, the admin port of"
-                                        + " the master, for a Mooncake cluster, whose keys are of all"
-                                        + " tenants")
+                                "host:port of the store's owner; master://host:port of a directory"
+                                        + " of owners; http://host:9003, the admin port of the master,"
+                                        + " for a Mooncake cluster, whose keys are of all tenants")
                         .withDefault("127.0.0.1:50053"));
         options.add(
                 Option.of("tenant_id", Option.Type.STRING, "whose objects")
@@ -58,8 +82,8 @@ abstract class StoreTool implements CommandProvider {
         return OptionSchema.of(options.toArray(Option[]::new));
     }
 
-    static RemoteStoreConfig config(OptionValues options) {
-        var base = RemoteStoreConfig.of(options.string("store"));
+    private static RemoteStoreConfig config(OptionValues options) {
+        var base = RemoteStoreConfig.of(withoutScheme(options.string("store")));
         return new RemoteStoreConfig(
                 base.address(),
                 base.localHost(),
@@ -71,6 +95,14 @@ abstract class StoreTool implements CommandProvider {
                 base.moveLimit());
     }
 
+    /// The owner that the options name, or those that the master lists that they name.
+    private static List<RemoteStoreConfig> owners(OptionValues options) {
+        var config = config(options);
+        return options.string("store").strip().startsWith(MASTER_AT)
+                ? MasterView.ask(config).stream().map(owner -> config.at(owner.address())).toList()
+                : List.of(config);
+    }
+
     /// The reader of a Mooncake cluster, where it is one.
     static Optional<ClusterReader> cluster(OptionValues options) {
         String store = options.string("store");
@@ -79,14 +111,56 @@ abstract class StoreTool implements CommandProvider {
                 : Optional.empty();
     }
 
-    static RemoteStore open(OptionValues options) {
-        return RemoteStore.open(config(options), NOBODY, false);
+    /// The owners that the options name, or those that the master lists.
+    static Looked open(OptionValues options) {
+        var looked = new Looked(new LinkedHashMap<>(), options.string("tenant_id"));
+        boolean done = false;
+        try {
+            for (RemoteStoreConfig owner : owners(options)) {
+                looked.owners.put(owner, RemoteStore.open(owner, NOBODY, false));
+            }
+            done = true;
+            return looked;
+        } finally {
+            if (!done) {
+                looked.close();
+            }
+        }
     }
 
-    /// The object of a key.
-    static Optional<StoredKey> find(RemoteStore store, OptionValues options, String key) {
-        return store.list(options.string("tenant_id"), key, 1).stream()
-                .filter(object -> object.key().equals(key))
-                .findFirst();
+    /// An object and the owner that has it.
+    record Placed(StoredKey object, RemoteStoreConfig owner) {}
+
+    /// Owners that are looked into.
+    ///
+    /// @param tenant whose objects
+    record Looked(Map<RemoteStoreConfig, RemoteStore> owners, String tenant)
+            implements AutoCloseable {
+        /// Objects whose keys begin with `beginning`, in the order of the keys; one that two owners
+        /// have once.
+        ///
+        /// @throws io.kvferry.spi.KvFerryException when an owner does not answer
+        Collection<Placed> list(String beginning, int most) {
+            var found = new TreeMap<String, Placed>();
+            owners.forEach((owner, store) -> {
+                for (StoredKey object : store.list(tenant, beginning, most)) {
+                    found.putIfAbsent(
+                            object.key() + '\n' + object.identity(), new Placed(object, owner));
+                }
+            });
+            return found.values().stream().limit(most).toList();
+        }
+
+        /// The object of a key.
+        Optional<Placed> find(String key) {
+            return list(key, 1).stream()
+                    .filter(placed -> placed.object().key().equals(key))
+                    .findFirst();
+        }
+
+        @Override
+        public void close() {
+            owners.values().forEach(RemoteStore::close);
+        }
     }
 }

@@ -2,11 +2,10 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.tier.BucketEviction;
 import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.toolkit.disk.DirectIo;
-
-import org.jspecify.annotations.Nullable;
 
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -21,28 +20,68 @@ import java.util.concurrent.TimeUnit;
 
 /// An owner in a process of its own. It ends with the end of its standard input.
 public final class OwnerChild implements AutoCloseable {
-    private final Process process;
-    private final String address;
+    private final Child child;
 
     /// Starts one on a port, 0 for any, and waits until it is ready.
     public OwnerChild(int port, long bytes) throws Exception {
-        this(port, bytes, null);
+        this(command(port, bytes));
     }
 
     /// The same over a disk tier in a folder.
-    OwnerChild(int port, long bytes, @Nullable Path tier) throws Exception {
-        var command = new ArrayList<>(command(port, bytes));
-        if (tier != null) {
-            command.add(tier.toString());
+    OwnerChild(int port, long bytes, Path tier) throws Exception {
+        this(more(command(port, bytes), tier.toString()));
+    }
+
+    /// One that reports to a master.
+    public OwnerChild(int port, long bytes, String master) throws Exception {
+        this(more(command(port, bytes), "", master));
+    }
+
+    private OwnerChild(List<String> command) throws Exception {
+        this.child = new Child(command);
+    }
+
+    private static List<String> more(List<String> command, String... words) {
+        var all = new ArrayList<>(command);
+        all.addAll(List.of(words));
+        return all;
+    }
+
+    /// A process that prints its address when it is ready.
+    public static final class Child {
+        private final Process process;
+        private final String address;
+
+        public Child(List<String> command) throws Exception {
+            this.process =
+                    new ProcessBuilder(command)
+                            .redirectError(ProcessBuilder.Redirect.INHERIT)
+                            .start();
+            var line =
+                    CompletableFuture.supplyAsync(
+                            () -> firstLine(process),
+                            task -> Thread.ofPlatform().daemon().start(task));
+            this.address = line.get(100, TimeUnit.SECONDS);
+            if (address.isEmpty()) {
+                throw new IllegalStateException("it did not start: " + command.getLast());
+            }
         }
-        this.process =
-                new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
-        var line =
-                CompletableFuture.supplyAsync(
-                        () -> firstLine(process), task -> Thread.ofPlatform().daemon().start(task));
-        this.address = line.get(100, TimeUnit.SECONDS);
-        if (address.isEmpty()) {
-            throw new IllegalStateException("the owner did not start");
+
+        /// `host:port`
+        public String address() {
+            return address;
+        }
+
+        /// As kill -9.
+        public void kill() {
+            process.destroyForcibly();
+            try {
+                if (!process.waitFor(60, TimeUnit.SECONDS)) {
+                    throw new IllegalStateException("it does not die");
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
         }
     }
 
@@ -76,19 +115,12 @@ public final class OwnerChild implements AutoCloseable {
 
     /// `host:port`
     public String address() {
-        return address;
+        return child.address();
     }
 
     /// As kill -9.
     public void kill() {
-        process.destroyForcibly();
-        try {
-            if (!process.waitFor(60, TimeUnit.SECONDS)) {
-                throw new IllegalStateException("the owner does not die");
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
+        child.kill();
     }
 
     @Override
@@ -109,7 +141,7 @@ public final class OwnerChild implements AutoCloseable {
     }
 
     /// The child's side.
-    public static void main(String[] arguments) throws IOException {
+    public static void main(String[] arguments) throws Exception {
         var settings =
                 new StoreOwner.Settings(
                         "127.0.0.1",
@@ -119,15 +151,22 @@ public final class OwnerChild implements AutoCloseable {
                         Duration.ofSeconds(10),
                         Optional.empty(),
                         false);
-        if (arguments.length > 2) {
+        if (arguments.length > 2 && !arguments[2].isEmpty()) {
             settings = settings.withDisk(smallTier(Path.of(arguments[2])));
         }
-        try (var owner = StoreOwner.start(settings)) {
+        try (var owner = StoreOwner.start(settings);
+                var _ = report(owner, arguments)) {
             System.out.println("{\"address\": \"" + owner.address() + "\"}");
             System.out.flush();
             while (System.in.read() >= 0) {
                 // until it ends
             }
         }
+    }
+
+    private static AutoCloseable report(StoreOwner owner, String[] arguments) {
+        return arguments.length > 3
+                ? OwnerMembership.start(RemoteStoreConfig.of(arguments[3]), owner)
+                : () -> {};
     }
 }

@@ -16,6 +16,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
 
@@ -25,6 +26,7 @@ class RunWithOwnerTest {
 
     private final StringWriter said = new StringWriter();
     private final List<Integer> ports = new CopyOnWriteArrayList<>();
+    private Optional<String> master = Optional.empty();
 
     private RunWithOwner runner(IntFunction<List<String>> owner) {
         return new RunWithOwner(
@@ -34,6 +36,7 @@ class RunWithOwnerTest {
                 },
                 folder.resolve("owner.log"),
                 Duration.ofSeconds(120),
+                master,
                 Map.of("MOONCAKE_DEVICE", "mlx5_1"),
                 new PrintWriter(said, true));
     }
@@ -53,8 +56,8 @@ class RunWithOwnerTest {
             int code =
                     runner.run(
                             sh(
-                                    "[ \"$MOONCAKE_DEVICE\" = mlx5_1 ] || exit 1; "
-                                            + "echo \"$MOONCAKE_PREFERRED_SEGMENT $MOONCAKE_MASTER\" > "
+                                    "[ \"$MOONCAKE_DEVICE\" = mlx5_1 ] || exit 1; echo"
+                                            + " \"$MOONCAKE_PREFERRED_SEGMENT $MOONCAKE_MASTER\" > "
                                             + out
                                             + "; for word in \"$@\"; do echo \"$word\" >> "
                                             + out
@@ -83,7 +86,8 @@ class RunWithOwnerTest {
         }
         assertThat(said.toString())
                 .contains(
-                        "Wrapped command already has --kv-transfer-config; skipping wrapper auto-inject.");
+                        "Wrapped command already has --kv-transfer-config; skipping wrapper"
+                                + " auto-inject.");
         assertThat(RunWithOwner.withConfig(List.of("serve", "--kv-transfer-configs"), err))
                 .hasSize(4);
     }
@@ -130,6 +134,22 @@ class RunWithOwnerTest {
                                         + " echo '{\"address\": \"127.0.0.1:7\"}'; exec sleep 200");
         try (var runner = runner(owner)) {
             assertThat(runner.run(sh("[ \"$MOONCAKE_MASTER\" = 127.0.0.1:7 ] || exit 1"))).isZero();
+        }
+    }
+
+    @Test
+    void withAMasterTheCommandUsesAllItsOwnersAndPrefersItsOwn() throws Exception {
+        master = Optional.of("master://127.0.0.1:9");
+        IntFunction<List<String>> owner =
+                _ -> sh("echo '{\"address\": \"127.0.0.1:7\"}'; exec sleep 200");
+        try (var runner = runner(owner)) {
+            assertThat(
+                            runner.run(
+                                    sh(
+                                            "[ \"$MOONCAKE_MASTER\" = master://127.0.0.1:9 ] &&"
+                                                    + " [ \"$MOONCAKE_PREFERRED_SEGMENT\" ="
+                                                    + " 127.0.0.1:7 ] || exit 1")))
+                    .isZero();
         }
     }
 

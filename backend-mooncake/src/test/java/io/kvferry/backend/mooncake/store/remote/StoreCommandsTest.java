@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.remote;
 
+import io.kvferry.backend.mooncake.store.master.MasterCommand;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.tck.command.CommandContract;
 
@@ -13,6 +14,14 @@ class StoreCommandsTest {
         @Override
         protected CommandProvider provider() {
             return new OwnerCommand();
+        }
+    }
+
+    @Nested
+    class Master extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new MasterCommand();
         }
     }
 

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.directory;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
+import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.master.MasterView;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.function.ToLongFunction;
+
+/// One user of a store that several owners have together, as a master lists them. Each object is at
+/// one owner (two users that put one at the same time may each bring it to another), and has one
+/// replica, whatever the options say.
+///
+/// While the master is away the owners that are known go on. While all owners are away every call
+/// is answered with RPC_FAIL at once. An owner that is away has nothing.
+///
+/// Threading: any thread.
+public final class DirectoryStore implements Store {
+    private static final int MISSING = StoreCode.OBJECT_NOT_FOUND.number();
+
+    private final FanOut fanOut = new FanOut();
+    private final KeyHints hints;
+    private final Members members;
+    private final Lookup lookup;
+    private final DirectoryGets gets;
+    private final DirectoryPuts puts;
+    private @Nullable MasterView view;
+    private volatile boolean closed;
+
+    private DirectoryStore(RemoteStoreConfig master, StoreIdentity identity, boolean announces) {
+        this.hints = KeyHints.use(master.address() + " " + identity);
+        this.members = new Members(master, identity, announces, fanOut, hints);
+        this.lookup = new Lookup(fanOut, hints);
+        var batches = new OwnerBatches(fanOut);
+        this.gets = new DirectoryGets(lookup, batches, hints, master.moveLimit());
+        this.puts = new DirectoryPuts(lookup, batches, hints, master.moveLimit());
+    }
+
+    /// Opens the store whether master and owners are there or not.
+    ///
+    /// @param master its address, and how owners are reached
+    /// @param announces whether this user, of those in the process, logs who goes and comes back
+    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#BAD_CONFIG] when the
+    ///   master is on another host and there is no secret
+    public static DirectoryStore open(
+            RemoteStoreConfig master, StoreIdentity identity, boolean announces) {
+        master.checkSecret();
+        var store = new DirectoryStore(master, identity, announces);
+        store.view = MasterView.open(master, announces, store.members);
+        return store;
+    }
+
+    @Override
+    public Set<Feature> features() {
+        return EnumSet.complementOf(EnumSet.of(Feature.IN_PROCESS));
+    }
+
+    @Override
+    public int register(MemorySegment memory) {
+        return members.engines().register(memory);
+    }
+
+    @Override
+    public int unregister(MemorySegment memory) {
+        return members.engines().unregister(memory);
+    }
+
+    /// What is answered while no owner can be asked.
+    private int away() {
+        return closed
+                ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number()
+                : StoreCode.RPC_FAIL.number();
+    }
+
+    private List<Member> there() {
+        return closed ? List.of() : members.there();
+    }
+
+    /// How many owners can be asked now.
+    int owners() {
+        return there().size();
+    }
+
+    @Override
+    public void put(StoreBatch batch, PutOptions options, int[] results) {
+        List<Member> there = there();
+        if (there.isEmpty()) {
+            Arrays.fill(results, 0, batch.size(), away());
+        } else {
+            puts.put(there, batch, options, results);
+        }
+    }
+
+    @Override
+    public void get(StoreBatch batch, long[] results) {
+        List<Member> there = there();
+        if (there.isEmpty()) {
+            Arrays.fill(results, 0, batch.size(), away());
+        } else {
+            gets.get(there, batch, results);
+        }
+    }
+
+    @Override
+    public void exists(List<String> keys, boolean lease, int[] results) {
+        List<Member> there = there();
+        if (there.isEmpty()) {
+            Arrays.fill(results, 0, keys.size(), away());
+            return;
+        }
+        var kind = lease ? Lookup.Kind.EXISTS_WITH_LEASE : Lookup.Kind.EXISTS;
+        var found = lookup.find(there, keys, kind);
+        System.arraycopy(found.codes(), 0, results, 0, keys.size());
+    }
+
+    @Override
+    public void describe(List<String> keys, @Nullable ReplicaDescriptor[] found, int[] results) {
+        Arrays.fill(found, 0, keys.size(), null);
+        List<Member> there = there();
+        if (there.isEmpty()) {
+            Arrays.fill(results, 0, keys.size(), away());
+            return;
+        }
+        var answer = lookup.find(there, keys, Lookup.Kind.DESCRIBE);
+        for (int i = 0; i < keys.size(); i++) {
+            found[i] = answer.replicas()[i];
+            int code = answer.codes()[i];
+            results[i] = code == Lookup.FOUND ? 0 : code == Lookup.ABSENT ? MISSING : code;
+        }
+    }
+
+    @Override
+    public long size(String key) {
+        var found = new @Nullable ReplicaDescriptor[1];
+        var results = new int[1];
+        describe(List.of(key), found, results);
+        ReplicaDescriptor replica = found[0];
+        return replica == null ? results[0] : replica.length();
+    }
+
+    /// At all owners. Where one of them keeps it, that is the answer.
+    @Override
+    public int remove(String key, boolean force) {
+        List<Long> answers = ask(store -> store.remove(key, force));
+        for (StoreCode first :
+                List.of(StoreCode.OBJECT_HAS_LEASE, StoreCode.REPLICA_IS_NOT_READY, StoreCode.OK)) {
+            if (answers.contains((long) first.number())) {
+                return first.number();
+            }
+        }
+        return answers.stream()
+                .filter(code -> code != MISSING)
+                .findFirst()
+                .map(Long::intValue)
+                .orElse(answers.isEmpty() ? away() : MISSING);
+    }
+
+    @Override
+    public long removeByRegex(String regex, boolean force) {
+        return sum(ask(store -> store.removeByRegex(regex, force)));
+    }
+
+    @Override
+    public long removeAll(boolean force) {
+        return sum(ask(store -> store.removeAll(force)));
+    }
+
+    /// Of those that answered; a code when nobody did.
+    private long sum(List<Long> answers) {
+        var counts = answers.stream().filter(answer -> answer >= 0).toList();
+        return counts.isEmpty()
+                ? answers.stream().findFirst().orElse((long) away())
+                : counts.stream().mapToLong(Long::longValue).sum();
+    }
+
+    /// Asks all owners that are there.
+    private List<Long> ask(ToLongFunction<RemoteStore> question) {
+        List<Long> answers = Collections.synchronizedList(new ArrayList<>());
+        fanOut.run(
+                there().stream()
+                        .<Runnable>map(member ->
+                                () -> {
+                                    long answer = member.call(question);
+                                    member.answered(answer);
+                                    answers.add(answer);
+                                })
+                        .toList());
+        return answers;
+    }
+
+    @Override
+    public String noRoom() {
+        var why = new String[] {""};
+        puts.full()
+                .ifPresent(member ->
+                        member.call(store -> {
+                            why[0] = store.noRoom();
+                            return 0;
+                        }));
+        return puts.full().isPresent() && why[0].isEmpty() ? "no owner has room" : why[0];
+    }
+
+    @Override
+    public Removals removals() {
+        return members.removals();
+    }
+
+    @Override
+    public Optional<StoreUsage> usage() {
+        return members.there().stream()
+                .map(member -> member.quick().usage())
+                .flatMap(Optional::stream)
+                .reduce(StoreUsage::plus);
+    }
+
+    @Override
+    public int healthCheck() {
+        return there().isEmpty() ? away() : 0;
+    }
+
+    @Override
+    public void close() {
+        boolean first;
+        synchronized (this) {
+            first = !closed;
+            closed = true;
+        }
+        MasterView last = view;
+        if (first) {
+            if (last != null) {
+                last.close();
+            }
+            members.close();
+            fanOut.close();
+            hints.release();
+        }
+    }
+}

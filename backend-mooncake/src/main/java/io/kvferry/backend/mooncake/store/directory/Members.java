@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.directory;
+
+import io.kvferry.backend.mooncake.store.Store.Removals;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.master.ListedOwner;
+import io.kvferry.backend.mooncake.store.master.MasterView;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/// The owners that one user knows: opened and closed as the list of the master changes. An owner
+/// that starts anew on its port is the same member, which finds it again by itself.
+///
+/// Threading: any thread; the list changes on that of [MasterView].
+final class Members implements MasterView.Listener, AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Members.class);
+
+    private final RemoteStoreConfig master;
+    private final StoreIdentity identity;
+    private final boolean announces;
+    private final FanOut fanOut;
+    private final KeyHints hints;
+    private final UserEngines engines = new UserEngines();
+    private volatile List<Member> members = List.of();
+    private boolean lost;
+    private boolean closed;
+
+    Members(
+            RemoteStoreConfig master,
+            StoreIdentity identity,
+            boolean announces,
+            FanOut fanOut,
+            KeyHints hints) {
+        this.master = master;
+        this.identity = identity;
+        this.announces = announces;
+        this.fanOut = fanOut;
+        this.hints = hints;
+    }
+
+    UserEngines engines() {
+        return engines;
+    }
+
+    /// All that are listed, also those that are away.
+    List<Member> all() {
+        return members;
+    }
+
+    /// Those that can be asked now. Owners that did not answer in time a moment ago are left out
+    /// where there are others.
+    List<Member> there() {
+        List<Member> now = members;
+        boolean all = true;
+        boolean quick = false;
+        for (Member member : now) {
+            boolean there = member.isThere();
+            all &= there && !member.isSlow();
+            quick |= there && !member.isSlow();
+        }
+        if (all) {
+            return now;
+        }
+        boolean skipSlow = quick;
+        return now.stream()
+                .filter(Member::isThere)
+                .filter(member -> !skipSlow || !member.isSlow())
+                .toList();
+    }
+
+    @Override
+    public void changed(List<ListedOwner> owners, boolean whole) {
+        List<Member> old = members;
+        var kept = new ArrayList<Member>();
+        var added = new ArrayList<ListedOwner>();
+        for (ListedOwner owner : owners) {
+            var known = old.stream().filter(member -> member.isAt(owner)).findFirst();
+            known.ifPresentOrElse(kept::add, () -> added.add(owner));
+        }
+        var gone = new ArrayList<>(old);
+        gone.removeAll(kept);
+        if (!whole) { // a new master has not heard of all yet
+            gone.removeIf(member -> owners.stream().noneMatch(owner -> replaces(owner, member)));
+            old.stream()
+                    .filter(member -> !kept.contains(member) && !gone.contains(member))
+                    .forEach(kept::add);
+        }
+        var opened = new CopyOnWriteArrayList<Member>();
+        fanOut.run(added.stream().<Runnable>map(owner -> () -> open(owner, opened)).toList());
+        kept.addAll(opened);
+        synchronized (this) {
+            if (closed) {
+                opened.forEach(Member::close);
+                return;
+            }
+            members = List.copyOf(kept);
+            lost |= !gone.isEmpty();
+        }
+        gone.forEach(this::retire);
+    }
+
+    private static boolean replaces(ListedOwner owner, Member member) {
+        return owner.segment().equals(member.segment());
+    }
+
+    private void retire(Member member) {
+        if (announces) {
+            LOG.warn("owner {} is not listed any more: what it holds is not used", member);
+        }
+        hints.forget(member.segment());
+        member.retire();
+    }
+
+    private void open(ListedOwner owner, List<Member> opened) {
+        try {
+            var config = master.at(owner.address());
+            var store = RemoteStore.open(config, identity, announces, () -> engines.of(config));
+            opened.add(new Member(owner, store));
+        } catch (RuntimeException e) { // such as a KvFerryException: it needs a secret
+            LOG.warn("owner {} is not used: {}", owner.segment(), e.toString());
+        }
+    }
+
+    /// What went, at any owner or with one.
+    Removals removals() {
+        var keys = new ArrayList<String>();
+        boolean all;
+        synchronized (this) {
+            all = lost;
+            lost = false;
+        }
+        for (Member member : members) {
+            Removals removals = member.quick().removals();
+            all |= removals.all();
+            keys.addAll(removals.keys());
+        }
+        if (!all && keys.isEmpty()) {
+            return Removals.NONE;
+        }
+        return new Removals(all, all ? List.of() : keys);
+    }
+
+    @Override
+    public void close() {
+        List<Member> last;
+        synchronized (this) {
+            closed = true;
+            last = members;
+            members = List.of();
+        }
+        fanOut.run(last.stream().<Runnable>map(member -> member::close).toList());
+        engines.close();
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.master;
+
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
+import io.kvferry.backend.mooncake.store.remote.StoreQuestions;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The list of owners as a master tells it, asked for again and again. While the master is away the
+/// last list stays.
+///
+/// Threading: any thread; it has one of its own, on which the listener is called.
+public final class MasterView implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(MasterView.class);
+    private static final Duration ASK = Duration.ofSeconds(5);
+    private static final Duration REST = Duration.ofSeconds(1);
+    private static final int LEAST_BYTES = 24;
+
+    private final RemoteStoreConfig master;
+    private final boolean announces;
+    private final Listener listener;
+    private final StoreQuestions questions;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition ended = lock.newCondition();
+    private long life;
+    private long version;
+    private boolean warned;
+    private volatile boolean closed;
+
+    /// Hears of the list.
+    @FunctionalInterface
+    public interface Listener {
+        /// The list is another one than before.
+        ///
+        /// @param whole whether an owner that is missing is not there; false for a while after a
+        ///   master was started, when owners that are alive may not have reported to it
+        void changed(List<ListedOwner> owners, boolean whole);
+    }
+
+    private MasterView(RemoteStoreConfig master, boolean announces, Listener listener) {
+        this.master = master;
+        this.announces = announces;
+        this.listener = listener;
+        this.questions =
+                new StoreQuestions("kvferry-master-view", master.address(), master.secret());
+    }
+
+    /// Begins to ask. When the master is there the listener has been called on return.
+    ///
+    /// @param announces whether this one, of those in the process, logs when the master goes away
+    ///   and comes back
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when the master is on another host and there
+    ///   is no secret
+    public static MasterView open(RemoteStoreConfig master, boolean announces, Listener listener) {
+        master.checkSecret();
+        var view = new MasterView(master, announces, listener);
+        view.step();
+        Thread.ofPlatform().daemon().name("kvferry-master-view").start(view::live);
+        return view;
+    }
+
+    /// Asks once.
+    ///
+    /// @throws KvFerryException when the master does not answer
+    public static List<ListedOwner> ask(RemoteStoreConfig master) {
+        master.checkSecret();
+        var found = new ArrayList<ListedOwner>();
+        try (var view = new MasterView(master, false, (owners, _) -> found.addAll(owners))) {
+            var trouble = view.poll();
+            if (!trouble.isEmpty()) {
+                throw new KvFerryException(
+                        ErrorCode.UNAVAILABLE,
+                        "the master at " + master.address() + " does not answer: " + trouble);
+            }
+        }
+        return found;
+    }
+
+    private void live() {
+        while (!closed) {
+            try {
+                pause();
+                step();
+            } catch (InterruptedException _) {
+                return;
+            } catch (RuntimeException | Error e) {
+                LOG.warn("the list of the master at {} was not read", master.address(), e);
+            }
+        }
+    }
+
+    private void pause() throws InterruptedException {
+        lock.lock();
+        try {
+            long left = REST.toNanos();
+            while (left > 0 && !closed) {
+                left = ended.awaitNanos(left);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void step() {
+        if (!closed) {
+            tell(poll());
+        }
+    }
+
+    /// @return why there is no answer; empty when there is one
+    private String poll() {
+        StoreQuestions.Answer answer =
+                questions.ask(
+                        StoreProtocol.question(Operation.OWNERS, 0, ASK).i64(life).i64(version),
+                        ASK);
+        if (answer.code() != 0) {
+            return answer.trouble();
+        }
+        try {
+            read(answer.body());
+            return "";
+        } catch (KvFerryException e) {
+            return "its answer is none: " + e.getMessage();
+        }
+    }
+
+    private void read(WireReader in) {
+        long nowLife = in.i64();
+        long nowVersion = in.i64();
+        boolean whole = in.bool();
+        if (in.bool()) {
+            int count = StoreProtocol.count(in, LEAST_BYTES, OwnerTable.MOST_OWNERS);
+            var owners = new ArrayList<ListedOwner>(count);
+            for (int i = 0; i < count; i++) {
+                owners.add(ListedOwner.read(in));
+            }
+            listener.changed(owners, whole);
+        }
+        life = nowLife;
+        version = nowVersion;
+    }
+
+    private void tell(String trouble) {
+        if (trouble.isEmpty() == !warned || closed) {
+            return;
+        }
+        warned = !trouble.isEmpty();
+        if (!announces) {
+            return;
+        }
+        if (warned) {
+            LOG.warn(
+                    "the master at {} cannot be used: {}. The owners that are known go on, and it"
+                            + " is tried again and again",
+                    master.address(),
+                    trouble);
+        } else {
+            LOG.info("the master at {} is back", master.address());
+        }
+    }
+
+    @Override
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            ended.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        questions.close();
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.master;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.LongSupplier;
+
+/// Which owners there are. One of which nothing is heard for the time to live is not there any
+/// more; one that starts again replaces its old self at once.
+///
+/// Threading: any thread.
+final class OwnerTable {
+    private static final Logger LOG = LoggerFactory.getLogger(OwnerTable.class);
+    static final int MOST_OWNERS = 1024;
+
+    private final long ttl;
+    private final LongSupplier nanos;
+    private final long started;
+    private final long life = new SecureRandom().nextLong() | 1;
+    private final Map<String, Entry> bySegment = new LinkedHashMap<>();
+    private long version = 1;
+    private boolean whole;
+    private long refused;
+    private long expired;
+
+    private record Entry(ListedOwner owner, long heard) {}
+
+    /// What users are told.
+    ///
+    /// @param life differs for every life of the master
+    /// @param version larger after every change
+    /// @param whole whether every owner that is alive has had the time to report itself
+    record Snapshot(long life, long version, boolean whole, List<ListedOwner> owners) {
+        Snapshot {
+            owners = List.copyOf(owners);
+        }
+    }
+
+    /// @param ttl how long an owner is listed without a sign of life
+    /// @param nanos a clock that only goes forward
+    OwnerTable(Duration ttl, LongSupplier nanos) {
+        this.ttl = ttl.toNanos();
+        this.nanos = nanos;
+        this.started = nanos.getAsLong();
+    }
+
+    /// An owner is there, for the first time or still.
+    ///
+    /// @return SEGMENT_ALREADY_EXISTS when a later life of it is listed, or another owner under the
+    ///   same name or address; BUFFER_OVERFLOW when there are too many
+    synchronized StoreCode register(ListedOwner owner) {
+        expire();
+        var old =
+                bySegment.values().stream().map(Entry::owner).filter(owner::takesPlaceOf).toList();
+        for (ListedOwner other : old) {
+            boolean same = other.epoch() == owner.epoch() && other.equals(owner);
+            if (!same && other.epoch() >= owner.epoch()) {
+                refused++;
+                return StoreCode.SEGMENT_ALREADY_EXISTS;
+            }
+        }
+        if (old.isEmpty() && bySegment.size() >= MOST_OWNERS) {
+            refused++;
+            return StoreCode.BUFFER_OVERFLOW;
+        }
+        if (old.size() != 1 || !old.getFirst().equals(owner)) {
+            old.forEach(other -> bySegment.remove(other.segment()));
+            version++;
+            LOG.info(
+                    old.isEmpty() ? "owner {} at {} is there" : "owner {} at {} has started anew",
+                    owner.segment(),
+                    owner.address());
+        }
+        bySegment.put(owner.segment(), new Entry(owner, nanos.getAsLong()));
+        return StoreCode.OK;
+    }
+
+    /// An owner says that it ends. One that has been replaced ends without a trace.
+    synchronized void leave(ListedOwner owner) {
+        Entry known = bySegment.get(owner.segment());
+        if (known != null && known.owner.equals(owner)) {
+            bySegment.remove(owner.segment());
+            version++;
+            LOG.info("owner {} has left", owner.segment());
+        }
+    }
+
+    synchronized Snapshot snapshot() {
+        expire();
+        return new Snapshot(
+                life, version, whole, bySegment.values().stream().map(Entry::owner).toList());
+    }
+
+    /// Takes off the list of whom nothing was heard.
+    synchronized void expire() {
+        long now = nanos.getAsLong();
+        if (!whole && now - started >= ttl) {
+            whole = true;
+            version++;
+        }
+        for (var entries = bySegment.values().iterator(); entries.hasNext(); ) {
+            Entry entry = entries.next();
+            if (now - entry.heard >= ttl) {
+                entries.remove();
+                version++;
+                expired++;
+                LOG.warn("owner {} has not been heard of", entry.owner.segment());
+            }
+        }
+    }
+
+    /// Owners that were not listed, and why the master refused them is in their logs.
+    synchronized long refused() {
+        return refused;
+    }
+
+    /// Owners that went without a word.
+    synchronized long expired() {
+        return expired;
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.master;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.master.OwnerTable.Snapshot;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
+import io.kvferry.backend.mooncake.store.remote.StoreRequests;
+import io.kvferry.backend.mooncake.store.remote.StoreSecret;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+
+/// The directory of the owners of a store. It speaks as an owner does (`StoreProtocol`): the same
+/// frames, secret and limits.
+///
+/// Threading: any thread.
+public final class StoreMaster implements AutoCloseable {
+    private static final int THREADS = 4;
+
+    private static final int SWEEPS = 4;
+
+    private final OwnerTable table;
+    private final Duration ownerTtl;
+    private final StoreRequests requests =
+            new StoreRequests("kvferry-master", THREADS, 1, this::answer);
+    private final SideChannel channel;
+    private final String address;
+
+    /// How a master is set up.
+    ///
+    /// @param host address that it listens on
+    /// @param port on which it is asked; 0 for any
+    /// @param ownerTtl how long an owner is listed without a sign of life
+    /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
+    /// @param insecure whether other hosts may use it without a secret
+    public record Settings(
+            String host, int port, Duration ownerTtl, Optional<Path> secretFile, boolean insecure) {
+        /// On loopback, with the defaults.
+        public static Settings local(int port) {
+            return new Settings("127.0.0.1", port, Duration.ofSeconds(10), Optional.empty(), false);
+        }
+
+        Optional<FleetSecret> secret() {
+            return StoreSecret.of(secretFile);
+        }
+    }
+
+    private StoreMaster(Settings settings) {
+        this.ownerTtl = settings.ownerTtl();
+        this.table = new OwnerTable(ownerTtl, System::nanoTime);
+        this.channel = new SideChannel("kvferry-master", StoreSecret.keys(settings.secret()));
+        boolean done = false;
+        try {
+            int port = settings.port();
+            String bound = channel.listen(settings.host(), settings.host(), port, port, requests);
+            this.address = bound.substring("tcp://".length());
+            channel.every(ownerTtl.dividedBy(SWEEPS), table::expire);
+            done = true;
+        } finally {
+            if (!done) {
+                close();
+            }
+        }
+    }
+
+    /// Starts a master; on return it can be used.
+    ///
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#BAD_CONFIG] when other hosts could use it
+    ///   without a secret, or [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the port cannot be bound
+    public static StoreMaster start(Settings settings) {
+        StoreSecret.requireToListen(settings.host(), settings.secret(), settings.insecure());
+        return new StoreMaster(settings);
+    }
+
+    private StoreCode answer(
+            Operation operation, long session, WireReader in, WireWriter out, Deadline deadline) {
+        switch (operation) {
+            case REGISTER -> {
+                out.i64(ownerTtl.toNanos());
+                return table.register(ListedOwner.read(in));
+            }
+            case LEAVE -> table.leave(ListedOwner.read(in));
+            case OWNERS -> owners(in, out);
+            default -> {
+                return StoreCode.NOT_SUPPORTED; // that is for an owner
+            }
+        }
+        return StoreCode.OK;
+    }
+
+    private void owners(WireReader in, WireWriter out) {
+        long life = in.i64();
+        long version = in.i64();
+        Snapshot now = table.snapshot();
+        boolean changed = now.life() != life || now.version() != version;
+        out.i64(now.life()).i64(now.version()).bool(now.whole()).bool(changed);
+        if (changed) {
+            out.i32(now.owners().size());
+            now.owners().forEach(owner -> owner.write(out));
+        }
+    }
+
+    /// `host:port`, by which owners and users reach it.
+    public String address() {
+        return address;
+    }
+
+    Snapshot owners() {
+        return table.snapshot();
+    }
+
+    /// Why nobody can reach it, if that is so.
+    public Optional<String> trouble() {
+        return channel.trouble();
+    }
+
+    Map<String, Long> gauges() {
+        Snapshot now = table.snapshot();
+        var gauges = new TreeMap<String, Long>();
+        gauges.put("master_active_clients", (long) now.owners().size());
+        gauges.put(
+                "master_total_capacity_bytes",
+                now.owners().stream().mapToLong(ListedOwner::capacity).sum());
+        gauges.put("kvferry_master_list_version", now.version());
+        return gauges;
+    }
+
+    Map<String, Long> counters() {
+        return new TreeMap<>(
+                Map.of(
+                        "kvferry_master_owners_expired_total",
+                        table.expired(),
+                        "kvferry_master_owners_refused_total",
+                        table.refused()));
+    }
+
+    @Override
+    public void close() {
+        channel.close();
+        requests.close();
+    }
+}
