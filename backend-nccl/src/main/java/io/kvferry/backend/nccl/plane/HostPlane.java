@@ -35,7 +35,8 @@ import java.util.function.Consumer;
 /// sender is in its pid namespace, of its user, and readable, and where a token that the receiver
 /// draws for each transfer appears in the memory of that process. Else the blocks come over TCP.
 ///
-/// Threading: any thread; one virtual thread for each connection.
+/// Threading: any thread; one platform thread for each connection: where a virtual one waits for
+/// its socket, Java allocates and another thread works, for each piece.
 public final class HostPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(HostPlane.class);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
@@ -51,6 +52,7 @@ public final class HostPlane implements DataPlane {
     private final Map<Grant, HostWindow> windows = new ConcurrentHashMap<>();
 
     private final Set<HostSending> sendings = ConcurrentHashMap.newKeySet();
+    private final PieceViews.Pool views = new PieceViews.Pool();
     private final AtomicInteger working = new AtomicInteger();
     private final LongAdder bytesSent = new LongAdder();
     private final LongAdder bytesCopied = new LongAdder();
@@ -91,7 +93,11 @@ public final class HostPlane implements DataPlane {
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static HostPlane open(String name, String host, String bindHost, Ways ways) {
         return open(
-                name, host, bindHost, ways, Thread.ofVirtual().name(name + "-transfer").factory());
+                name,
+                host,
+                bindHost,
+                ways,
+                Thread.ofPlatform().daemon(true).name(name + "-transfer-", 0).factory());
     }
 
     /// As [#open(String, String, String, Ways)].
@@ -135,6 +141,7 @@ public final class HostPlane implements DataPlane {
         var window =
                 new HostWindow(
                         target,
+                        views,
                         outcome -> {
                             windows.remove(grant);
                             end.accept(outcome);
@@ -159,7 +166,7 @@ public final class HostPlane implements DataPlane {
                         .orElseThrow(() ->
                                 new KvFerryException(
                                         ErrorCode.PROTOCOL, "not an address: " + receiver));
-        var sending = new HostSending(target, grant, source, copies, deadline, end);
+        var sending = new HostSending(target, grant, source, copies, views, deadline, end);
         sendings.add(sending);
         try {
             start(sending::run, () -> sendings.remove(sending));
@@ -219,7 +226,7 @@ public final class HostPlane implements DataPlane {
             var hello = here.hear(channel, () -> readHello(channel));
             var window = hello.map(Hello::grant).map(windows::get);
             if (window.isEmpty()) {
-                HostWire.writeInt(channel, ErrorCode.NOT_FOUND.wire());
+                answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
             var memory =
@@ -227,16 +234,20 @@ public final class HostPlane implements DataPlane {
                             ? SenderMemory.of(hello.get().process())
                             : Optional.<SenderMemory>empty();
             if (!window.get().fill(channel, memory)) {
-                HostWire.writeInt(channel, ErrorCode.NOT_FOUND.wire());
+                answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
             if (window.get().code() == 0) {
                 (memory.isPresent() ? bytesCopied : bytesSent).add(window.get().bytes());
             }
-            HostWire.writeInt(channel, window.get().code());
+            answer(channel, window.get().code());
         } catch (IOException | RuntimeException | Error e) { // ends this connection only
             LOG.debug("{}: a connection ends: {}", name, e.toString());
         }
+    }
+
+    private static void answer(SocketChannel channel, int code) throws IOException {
+        HostWire.writeInt(channel, HostWire.buffer(Integer.BYTES), code);
     }
 
     /// Empty where the connection does not speak this protocol.

@@ -12,7 +12,6 @@ import io.kvferry.toolkit.crossmemory.PeerProcess;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.lang.foreign.MemorySegment;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -27,7 +26,7 @@ import java.util.function.Consumer;
 /// it may still read what it was told of when the sending has ended otherwise than well, and throws
 /// that away.
 ///
-/// Threading: [#run] on a virtual thread; the rest from any.
+/// Threading: [#run] on a thread of its own; the rest from any.
 final class HostSending implements DataPlane.Sending {
     /// Pieces that a receiver is told of before it has copied the first of them.
     private static final int MOST_TOLD = 8;
@@ -36,6 +35,8 @@ final class HostSending implements DataPlane.Sending {
     private final Grant grant;
     private final Placement source;
     private final boolean offersMemory;
+    private final PieceViews.Pool idle;
+    private final ByteBuffer answer = HostWire.buffer(Integer.BYTES);
     private final Deadline deadline;
     private final Consumer<DataPlane.Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
@@ -55,17 +56,20 @@ final class HostSending implements DataPlane.Sending {
     private int copied;
 
     /// @param offersMemory whether a receiver on this host may copy the blocks
+    /// @param idle views of pieces
     HostSending(
             PeerAddress receiver,
             Grant grant,
             Placement source,
             boolean offersMemory,
+            PieceViews.Pool idle,
             Deadline deadline,
             Consumer<DataPlane.Outcome> end) {
         this.receiver = receiver;
         this.grant = grant;
         this.source = source;
         this.offersMemory = offersMemory;
+        this.idle = idle;
         this.lastPieces = new int[source.parts().size()];
         this.deadline = deadline;
         this.end = end;
@@ -123,7 +127,7 @@ final class HostSending implements DataPlane.Sending {
         memory.ifPresent(own -> own.putProcess(hello));
         HostWire.writeFully(channel, hello.clear());
         expectGo(channel);
-        boolean copies = HostWire.readInt(channel) == HostWire.WAY_COPIED;
+        boolean copies = HostWire.readInt(channel, answer) == HostWire.WAY_COPIED;
         if (copies) {
             var token = HostWire.buffer(PeerProcess.PROBE_BYTES);
             HostWire.readFully(channel, token);
@@ -136,19 +140,15 @@ final class HostSending implements DataPlane.Sending {
                     .show(bytes);
         }
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
-        long bytes = 0;
-        for (int part = 0; part < source.parts().size(); part++) {
-            if (copies && !isAvailable(part)) {
-                awaitCopied(channel, told); // who waits for those parts may make the next one
-            }
-            awaitAvailable(part);
-            bytes += copies ? tellPart(channel, header, part) : sendPart(channel, header, part);
-            if (!copies) {
-                partSent();
-            }
+        var views = idle.take();
+        long bytes;
+        try {
+            bytes = sendParts(channel, header, copies, views);
+        } finally {
+            idle.give(views);
         }
         awaitCopied(channel, told);
-        awaitCommit();
+        await(0, true);
         header.clear();
         header.putInt(HostWire.END).putInt(0).putInt(0).putInt(0).putLong(bytes).flip();
         HostWire.writeFully(channel, header);
@@ -156,26 +156,46 @@ final class HostSending implements DataPlane.Sending {
         return bytes;
     }
 
+    private long sendParts(
+            SocketChannel channel, ByteBuffer header, boolean copies, PieceViews views)
+            throws IOException {
+        var runs = copies ? HostWire.buffer(HostWire.MOST_RUNS_BYTES) : header;
+        long bytes = 0;
+        for (int part = 0; part < source.parts().size(); part++) {
+            if (copies && !isAvailable(part)) {
+                awaitCopied(channel, told); // who waits for those parts may make the next one
+            }
+            await(part + 1, false);
+            if (copies) {
+                tellPart(channel, runs, part, views);
+            } else {
+                sendPart(channel, header, part, views);
+                partSent();
+            }
+            bytes += source.parts().get(part).bytes();
+        }
+        return bytes;
+    }
+
     /// Has the receiver copy a part.
-    private long tellPart(SocketChannel channel, ByteBuffer header, int index) throws IOException {
+    private void tellPart(SocketChannel channel, ByteBuffer room, int index, PieceViews views)
+            throws IOException {
         var part = source.parts().get(index);
         for (int first = 0; first < part.count(); ) {
             awaitCopied(channel, told - MOST_TOLD + 1);
             int count = HostWire.pieceBlocks(part, first);
-            var views = part.views(first, count);
-            var runs = HostWire.buffer(HostWire.RUNS_BYTES + views.length * HostWire.RUN_BYTES);
-            runs.putInt(views.length).putInt(0);
-            for (var view : views) {
-                runs.putLong(MemorySegment.ofBuffer(view).address()).putLong(view.remaining());
+            views.show(index, part, first, count);
+            putPiece(room, index, first, count, views);
+            room.putInt(views.count()).putInt(0);
+            for (int run = 0; run < views.count(); run++) {
+                room.putLong(views.address(run)).putLong(views.length(run));
             }
-            putPiece(header, index, first, count, views);
-            HostWire.writeFully(channel, new ByteBuffer[] {header, runs.flip()});
+            HostWire.writeFully(channel, room.flip());
             told++;
             first += count;
         }
         lastPieces[index] = told;
         ready = index + 1;
-        return part.bytes();
     }
 
     /// Waits until the receiver has copied that many pieces.
@@ -196,37 +216,25 @@ final class HostSending implements DataPlane.Sending {
     }
 
     private static void putPiece(
-            ByteBuffer header, int index, int first, int count, ByteBuffer[] views) {
-        long length = 0;
-        for (var view : views) {
-            length += view.remaining();
-        }
+            ByteBuffer header, int index, int first, int count, PieceViews views) {
         header.clear();
-        header.putInt(index)
-                .putInt(first)
-                .putInt(count)
-                .putInt(HostWire.crc(views))
-                .putLong(length)
-                .flip();
+        header.putInt(index).putInt(first).putInt(count).putInt(views.crc()).putLong(views.bytes());
     }
 
-    private long sendPart(SocketChannel channel, ByteBuffer header, int index) throws IOException {
+    private void sendPart(SocketChannel channel, ByteBuffer header, int index, PieceViews views)
+            throws IOException {
         var part = source.parts().get(index);
         for (int first = 0; first < part.count(); ) {
             int count = HostWire.pieceBlocks(part, first);
-            var views = part.views(first, count);
-            var piece = new ByteBuffer[views.length + 1];
-            System.arraycopy(views, 0, piece, 1, views.length);
+            views.show(index, part, first, count);
             putPiece(header, index, first, count, views);
-            piece[0] = header;
-            HostWire.writeFully(channel, piece);
+            views.write(channel, header.flip());
             first += count;
         }
-        return part.bytes();
     }
 
     private void expectGo(SocketChannel channel) throws IOException {
-        int number = HostWire.readInt(channel);
+        int number = HostWire.readInt(channel, answer);
         if (number != 0) {
             var known = ErrorCode.ofWire(number).orElse(ErrorCode.PEER_REFUSED);
             throw new KvFerryException(
@@ -259,23 +267,11 @@ final class HostSending implements DataPlane.Sending {
         }
     }
 
-    private void awaitAvailable(int part) {
-        await(() -> available > part);
-    }
-
-    private void awaitCommit() {
-        await(() -> committed);
-    }
-
-    @FunctionalInterface
-    private interface State {
-        boolean holds();
-    }
-
-    private void await(State condition) {
+    /// Waits until so many parts may be sent, and for the commit where it is asked for.
+    private void await(int parts, boolean commit) {
         lock.lock();
         try {
-            while (!condition.holds()) {
+            while (available < parts || commit && !committed) {
                 checkNotGivenUp(); // the deadline gives up too
                 changed.awaitUninterruptibly();
             }
@@ -286,7 +282,13 @@ final class HostSending implements DataPlane.Sending {
     }
 
     private void partSent() {
-        change(() -> sent++);
+        lock.lock();
+        try {
+            sent++;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
     }
 
     private void change(Runnable what) {

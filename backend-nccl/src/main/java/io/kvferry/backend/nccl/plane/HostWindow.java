@@ -20,6 +20,7 @@ import java.util.function.Consumer;
 /// Threading: any thread; [#fill] on the connection's.
 final class HostWindow implements DataPlane.Window {
     private final Placement target;
+    private final PieceViews.Pool idle;
     private final Consumer<DataPlane.Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
     private @Nullable SocketChannel connection;
@@ -28,8 +29,10 @@ final class HostWindow implements DataPlane.Window {
     private DataPlane.@Nullable Outcome result;
     private boolean over;
 
-    HostWindow(Placement target, Consumer<DataPlane.Outcome> end) {
+    /// @param idle views of pieces
+    HostWindow(Placement target, PieceViews.Pool idle, Consumer<DataPlane.Outcome> end) {
         this.target = target;
+        this.idle = idle;
         this.end = end;
     }
 
@@ -95,7 +98,18 @@ final class HostWindow implements DataPlane.Window {
     }
 
     private long read(SocketChannel channel, Optional<SenderMemory> memory) throws IOException {
+        var views = idle.take();
+        try {
+            return read(channel, memory, views);
+        } finally {
+            idle.give(views);
+        }
+    }
+
+    private long read(SocketChannel channel, Optional<SenderMemory> memory, PieceViews views)
+            throws IOException {
         answer(channel, memory);
+        var copied = HostWire.buffer(Integer.BYTES);
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
         int parts = target.parts().size();
         var received = new int[parts];
@@ -130,16 +144,13 @@ final class HostWindow implements DataPlane.Window {
                                 + length
                                 + " bytes fits no place of the window");
             }
-            var views = target.parts().get(part).views(first, count);
+            views.show(part, target.parts().get(part), first, count);
             if (memory.isPresent()) {
-                memory.get().copy(channel, views, length);
+                memory.get().copy(channel, views);
             } else {
-                HostWire.readFully(channel, views);
-                for (var view : views) {
-                    view.flip();
-                }
+                views.read(channel);
             }
-            if (HostWire.crc(views) != crc) {
+            if (views.crc() != crc) {
                 throw new KvFerryException(
                         ErrorCode.CORRUPT,
                         "checksum of part " + part + ", blocks from " + first + ", is wrong");
@@ -147,7 +158,7 @@ final class HostWindow implements DataPlane.Window {
             received[part] = first + count;
             total += length;
             if (memory.isPresent()) {
-                HostWire.writeInt(channel, 0);
+                HostWire.writeInt(channel, copied, 0);
             }
         }
     }

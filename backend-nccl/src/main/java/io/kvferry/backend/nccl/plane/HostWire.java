@@ -8,7 +8,6 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
-import java.util.zip.CRC32C;
 
 /// What stands on a connection of the host data plane, little endian:
 ///
@@ -48,6 +47,9 @@ final class HostWire {
 
     static final int MOST_BLOCKS = 512;
 
+    /// Of a piece that the receiver copies, with its runs.
+    static final int MOST_RUNS_BYTES = PIECE_BYTES + RUNS_BYTES + MOST_BLOCKS * RUN_BYTES;
+
     private HostWire() {}
 
     static ByteBuffer buffer(int bytes) {
@@ -69,17 +71,9 @@ final class HostWire {
         return (int) Math.min(fit, part.count() - first);
     }
 
-    static int crc(ByteBuffer[] views) {
-        var crc = new CRC32C();
-        for (var view : views) {
-            crc.update(view.duplicate());
-        }
-        return (int) crc.getValue();
-    }
-
-    static int readInt(SocketChannel from) throws IOException {
-        var number = buffer(Integer.BYTES);
-        readFully(from, number);
+    /// @param number room for one, used again and again
+    static int readInt(SocketChannel from, ByteBuffer number) throws IOException {
+        readFully(from, number.clear().limit(Integer.BYTES));
         return number.flip().getInt();
     }
 
@@ -91,18 +85,20 @@ final class HostWire {
         }
     }
 
-    static void readFully(SocketChannel from, ByteBuffer[] into) throws IOException {
-        for (int at = 0; at < into.length; ) {
+    static void readFully(SocketChannel from, ByteBuffer[] into, int first, int end)
+            throws IOException {
+        for (int at = first; at < end; ) {
             if (!into[at].hasRemaining()) {
                 at++;
-            } else if (from.read(into, at, into.length - at) < 0) {
+            } else if (from.read(into, at, end - at) < 0) {
                 throw new EOFException("the peer closed the connection");
             }
         }
     }
 
-    static void writeInt(SocketChannel to, int number) throws IOException {
-        writeFully(to, buffer(Integer.BYTES).putInt(number).flip());
+    /// @param room for one, used again and again
+    static void writeInt(SocketChannel to, ByteBuffer room, int number) throws IOException {
+        writeFully(to, room.clear().putInt(number).flip());
     }
 
     static void writeFully(SocketChannel to, ByteBuffer from) throws IOException {
@@ -111,10 +107,11 @@ final class HostWire {
         }
     }
 
-    static void writeFully(SocketChannel to, ByteBuffer[] from) throws IOException {
-        for (int at = 0; at < from.length; ) {
+    static void writeFully(SocketChannel to, ByteBuffer[] from, int first, int end)
+            throws IOException {
+        for (int at = first; at < end; ) {
             if (from[at].hasRemaining()) {
-                var _ = to.write(from, at, from.length - at);
+                var _ = to.write(from, at, end - at);
             } else {
                 at++;
             }

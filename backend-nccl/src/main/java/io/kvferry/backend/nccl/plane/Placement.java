@@ -2,8 +2,6 @@
 package io.kvferry.backend.nccl.plane;
 
 import java.lang.foreign.MemorySegment;
-import java.nio.ByteBuffer;
-import java.util.ArrayList;
 import java.util.List;
 
 /// Where the blocks of one transfer lie on one side: part by part, a part for each layer in the
@@ -43,23 +41,16 @@ public record Placement(List<Part> parts) {
             return blockBytes * blocks.length;
         }
 
-        /// Views of the blocks from position `first` on, with adjacent blocks in one view.
-        ByteBuffer[] views(int first, int count) {
-            var views = new ArrayList<ByteBuffer>();
-            int end = first + count;
-            for (int at = first; at < end; ) {
-                int run = 1;
-                while (at + run < end
-                        && strideBytes == blockBytes
-                        && blocks[at + run] == blocks[at] + run
-                        && (run + 1) * blockBytes <= MAX_BLOCK_BYTES) {
-                    run++;
-                }
-                views.add(
-                        segment.asSlice(blocks[at] * strideBytes, run * blockBytes).asByteBuffer());
-                at += run;
+        /// Blocks from position `first` on, before position `end`, that lie one behind the other.
+        int adjacent(int first, int end) {
+            int run = 1;
+            while (first + run < end
+                    && strideBytes == blockBytes
+                    && blocks[first + run] == blocks[first] + run
+                    && (run + 1) * blockBytes <= MAX_BLOCK_BYTES) {
+                run++;
             }
-            return views.toArray(ByteBuffer[]::new);
+            return run;
         }
 
         /// Copies all blocks to where `target` says.

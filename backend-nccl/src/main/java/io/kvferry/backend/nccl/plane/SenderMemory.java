@@ -12,7 +12,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
@@ -62,11 +61,10 @@ final class SenderMemory {
 
     /// Hears where the blocks of a piece lie, and copies them.
     ///
-    /// @param views of the window, in order
-    /// @param length of all of them
+    /// @param views of the window, at that piece
     /// @throws KvFerryException [ErrorCode#PROTOCOL] when the runs are of another length,
     ///   [ErrorCode#PEER_LOST] when the process is not the sender (any more), [ErrorCode#IO]
-    void copy(SocketChannel channel, ByteBuffer[] views, long length) throws IOException {
+    void copy(SocketChannel channel, PieceViews views) throws IOException {
         runs.clear().limit(HostWire.RUNS_BYTES);
         HostWire.readFully(channel, runs);
         int count = runs.flip().getInt();
@@ -75,21 +73,21 @@ final class SenderMemory {
         }
         runs.clear().limit(count * HostWire.RUN_BYTES);
         HostWire.readFully(channel, runs);
-        pair(runs.flip(), views, length);
+        pair(runs.flip(), views);
         int error = hand.copy(false, vectors);
         if (error != 0) {
             throw new KvFerryException(
                     ErrorCode.IO,
                     "process_vm_readv of %d bytes at 0x%x of the sender: errno %d"
-                            .formatted(length, vectors.remoteAddress(), -error));
+                            .formatted(views.bytes(), vectors.remoteAddress(), -error));
         }
     }
 
-    private void pair(ByteBuffer remote, ByteBuffer[] views, long length) {
+    private void pair(ByteBuffer remote, PieceViews views) {
         vectors.clear();
         int view = 0;
         long used = 0;
-        long left = length;
+        long left = views.bytes();
         while (remote.hasRemaining()) {
             long address = remote.getLong();
             long bytes = remote.getLong();
@@ -98,13 +96,12 @@ final class SenderMemory {
             }
             left -= bytes;
             while (bytes > 0) {
-                long part = Math.min(bytes, views[view].remaining() - used);
-                long here = MemorySegment.ofBuffer(views[view]).address() + used;
-                vectors.add(0, here, address, part);
+                long part = Math.min(bytes, views.length(view) - used);
+                vectors.add(0, views.address(view) + used, address, part);
                 address += part;
                 bytes -= part;
                 used += part;
-                if (used == views[view].remaining()) {
+                if (used == views.length(view)) {
                     view++;
                     used = 0;
                 }

@@ -31,6 +31,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.zip.CRC32C;
 
 /// Which transfers the receiver copies out of the sender's memory, and what a sender may not say.
 class CopiedBlocksTest {
@@ -129,8 +130,9 @@ class CopiedBlocksTest {
             hello.putInt(pid).putInt(0).putLong(start).putLong(namespace);
             hello.putLong(probeAddress == 0 ? probe.address() : probeAddress);
             HostWire.writeFully(channel, hello.flip());
-            assertThat(HostWire.readInt(channel)).isZero();
-            way = HostWire.readInt(channel);
+            var number = HostWire.buffer(Integer.BYTES);
+            assertThat(HostWire.readInt(channel, number)).isZero();
+            way = HostWire.readInt(channel, number);
             if (way == HostWire.WAY_COPIED) {
                 var token = ByteBuffer.allocate(32);
                 HostWire.readFully(channel, token);
@@ -139,9 +141,10 @@ class CopiedBlocksTest {
         }
 
         void tell(long[]... runs) throws IOException {
-            var views = new ByteBuffer[] {secret.asByteBuffer()};
+            var crc = new CRC32C();
+            crc.update(secret.asByteBuffer());
             var piece = HostWire.buffer(24 + 8 + 16 * runs.length);
-            piece.putInt(0).putInt(0).putInt(2).putInt(HostWire.crc(views)).putLong(2 * BYTES);
+            piece.putInt(0).putInt(0).putInt(2).putInt((int) crc.getValue()).putLong(2 * BYTES);
             piece.putInt(runs.length).putInt(0);
             for (var run : runs) {
                 piece.putLong(run[0]).putLong(run[1]);
@@ -178,7 +181,8 @@ class CopiedBlocksTest {
         }
         try (var stranger = stranger()) {
             stranger.tell(new long[] {stranger.secret.address(), 2 * BYTES});
-            assertThat(HostWire.readInt(stranger.channel)).isZero();
+            var number = HostWire.buffer(Integer.BYTES);
+            assertThat(HostWire.readInt(stranger.channel, number)).isZero();
             assertThat(stranger.to.mismatch(stranger.secret)).isEqualTo(-1);
         }
         assertThat(planes).hasSize(2);
