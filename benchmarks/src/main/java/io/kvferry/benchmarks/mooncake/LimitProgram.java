@@ -23,12 +23,20 @@ public final class LimitProgram implements AutoCloseable {
     private final Process driver;
     private final BufferedReader answers;
 
-    private LimitProgram(CProgram program, long memory) throws IOException {
+    private LimitProgram(CProgram program, long memory, Pages pages) throws IOException {
         this.program = program;
-        this.server = start(List.of(path(program), "serve", String.valueOf(memory)));
+        var kind = pages.name().toLowerCase(Locale.ROOT);
+        this.server = start(List.of(path(program), "serve", String.valueOf(memory), kind));
         var port = server.inputReader(StandardCharsets.UTF_8).readLine();
-        this.driver = start(List.of(path(program), "drive", String.valueOf(memory), port));
+        this.driver = start(List.of(path(program), "drive", String.valueOf(memory), kind, port));
         this.answers = driver.inputReader(StandardCharsets.UTF_8);
+    }
+
+    /// What memory is made of: huge pages of one process, as far as the kernel has them, or small
+    /// ones that several could map.
+    public enum Pages {
+        HUGE,
+        SHARED
     }
 
     private static String path(CProgram program) {
@@ -42,12 +50,13 @@ public final class LimitProgram implements AutoCloseable {
     /// Empty, after one visible line, where there is no compiler.
     ///
     /// @param memory bytes on each side
-    public static Optional<LimitProgram> start(long memory)
+    /// @param pages what it is made of, as the engine's
+    public static Optional<LimitProgram> start(long memory, Pages pages)
             throws IOException, InterruptedException {
         var program = CProgram.compile(LimitProgram.class, SOURCE);
         boolean started = false;
         try {
-            var limit = program.isPresent() ? new LimitProgram(program.get(), memory) : null;
+            var limit = program.isPresent() ? new LimitProgram(program.get(), memory, pages) : null;
             started = true;
             return Optional.ofNullable(limit);
         } finally {

@@ -201,9 +201,9 @@ final class Sweep {
                                 ? limit.get().copy(shape, lanes, perRound)
                                 : limit.get().move(shape, lanes, perRound));
             }
-            long before = Allocation.ofAllThreads();
-            ours.add(run(shape, workers, round * perRound, (round + 1) * perRound));
-            allocated += Allocation.ofAllThreads() - before;
+            var measured = run(shape, workers, round * perRound, (round + 1) * perRound);
+            ours.add(measured.run());
+            allocated += measured.heapBytes();
             peers.mooncake(shape, peerSeconds).ifPresent(mooncake::add);
         }
         long[] nanos = Arrays.stream(workers).flatMapToLong(w -> Arrays.stream(w.nanos)).toArray();
@@ -227,15 +227,26 @@ final class Sweep {
                 allocated / nanos.length);
     }
 
-    private Run run(Shape shape, Worker[] workers, int from, int to) throws InterruptedException {
+    /// @param heapBytes that the transfers allocated on this side; what asking the target costs is
+    ///   not among them
+    private record Measured(Run run, long heapBytes) {}
+
+    private Measured run(Shape shape, Worker[] workers, int from, int to)
+            throws InterruptedException {
         long cpuThere = target.cpuNanos();
         long cpuHere = ProcessCost.cpuSoFar();
+        long heap = Allocation.ofAllThreads();
         long began = System.nanoTime();
         runAll(workers, from, to);
         long took = System.nanoTime() - began;
+        heap = Allocation.ofAllThreads() - heap;
         cpuHere = ProcessCost.cpuSoFar() - cpuHere;
-        return new Run(
-                (double) shape.bytes() * (to - from), took, cpuHere + target.cpuNanos() - cpuThere);
+        return new Measured(
+                new Run(
+                        (double) shape.bytes() * (to - from),
+                        took,
+                        cpuHere + target.cpuNanos() - cpuThere),
+                heap);
     }
 
     /// One thread of a row: the same ranges again and again.

@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.benchmarks.ChildJvm;
 import io.kvferry.benchmarks.ProcessCost;
+import io.kvferry.toolkit.memory.HostPages;
 
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -41,7 +42,7 @@ final class Target implements AutoCloseable {
             long bytes = Long.parseLong(args[0]);
             RegisteredMemory memory =
                     Boolean.parseBoolean(args[1])
-                            ? engine.register(arena.allocate(bytes, 4096))
+                            ? engine.register(HostPages.allocate(bytes, arena))
                             : engine.allocate(bytes);
             memory.memory().fill((byte) 1);
             ChildJvm.ready();

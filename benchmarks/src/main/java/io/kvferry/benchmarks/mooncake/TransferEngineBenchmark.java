@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.mooncake;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.toolkit.memory.HostPages;
 
 import java.lang.foreign.Arena;
 import java.util.Arrays;
@@ -49,6 +50,11 @@ public final class TransferEngineBenchmark implements Benchmark {
             return name.equals("shm") || name.equals("cma") ? name : "tcp";
         }
 
+        /// Memory that peers on this host map is in a file; files in memory have small pages.
+        LimitProgram.Pages pages() {
+            return name.equals("shm") ? LimitProgram.Pages.SHARED : LimitProgram.Pages.HUGE;
+        }
+
         String[] all(String[] more) {
             return Stream.of(settings, more).flatMap(Arrays::stream).toArray(String[]::new);
         }
@@ -79,31 +85,29 @@ public final class TransferEngineBenchmark implements Benchmark {
         long memory = (long) ints(args, "--memory=", String.valueOf(MEMORY_MIB))[0] << 20;
         List<Shape> shapes = Shape.sweep(threads, blocks, batches, memory);
         boolean alone = args.contains("--no-peers");
-        var limit = LimitProgram.start(memory);
-        try {
-            if (!alone) {
-                Peers.printStreams(shapes, quick);
-            }
-            for (Way way : WAYS) {
-                if (ways.contains(way.name())) {
-                    // Mooncake is the peer of the first way only: it has no other.
-                    try (var peers =
-                            alone || !way.name().equals("tcp")
-                                    ? Peers.none()
-                                    : Peers.start(limit, memory)) {
-                        sweep(way, settings, memory, shapes, limit, peers, rounds, quick);
+        if (!alone) {
+            Peers.printStreams(shapes, quick);
+        }
+        for (Way way : WAYS) {
+            if (ways.contains(way.name())) {
+                var limit = LimitProgram.start(memory, way.pages());
+                // Mooncake is the peer of the first way only: it has no other.
+                try (var peers =
+                        alone || !way.name().equals("tcp")
+                                ? Peers.none()
+                                : Peers.start(limit, memory)) {
+                    sweep(way, settings, memory, shapes, limit, peers, rounds, quick);
+                } finally {
+                    if (limit.isPresent()) {
+                        limit.get().close();
                     }
                 }
-            }
-        } finally {
-            if (limit.isPresent()) {
-                limit.get().close();
             }
         }
         System.out.println(
                 "Limit: limit.c, compiled by gcc -O2, two processes with as many threads and connections, gathering"
-                        + " writes, no checks;\nwithin a host a copy in memory by as many threads. Ratios are"
-                        + " those of the rounds; other figures medians of them.\nCPU: processor time of both"
+                        + " writes, no checks,\nthe same socket options, memory of the same size and pages;"
+                        + " within a host a copy in memory by as many threads.\nRatios are those of the rounds; other figures medians of them.\nCPU: processor time of both"
                         + " sides, of Mooncake with the start of its initiator.");
     }
 
@@ -128,7 +132,7 @@ public final class TransferEngineBenchmark implements Benchmark {
                             engine,
                             target,
                             registered
-                                    ? engine.register(arena.allocate(memory, 4096))
+                                    ? engine.register(HostPages.allocate(memory, arena))
                                     : engine.allocate(memory),
                             way.text(),
                             way.path(),

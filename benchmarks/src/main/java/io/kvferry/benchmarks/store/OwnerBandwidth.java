@@ -45,7 +45,7 @@ final class OwnerBandwidth implements AutoCloseable {
 
     private OwnerBandwidth() throws Exception {
         iperf = Iperf.find();
-        limit = LimitProgram.start((long) Contender.BATCH * LARGEST);
+        limit = LimitProgram.start((long) Contender.BATCH * LARGEST, LimitProgram.Pages.HUGE);
         limit.ifPresent(open::add);
     }
 

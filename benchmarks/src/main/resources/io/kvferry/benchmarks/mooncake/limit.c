@@ -2,12 +2,17 @@
 // What a benchmark row is measured against: a C program that moves the same ranges between the same
 // number of processes, threads and connections, with gathering writes and nothing to check.
 //
-//   limit serve BYTES          prints its port; serves until its input ends
-//   limit drive BYTES PORT     obeys lines on its input, answers each with one line:
+//   limit serve BYTES PAGES         prints its port; serves until its input ends
+//   limit drive BYTES PAGES PORT    obeys lines on its input, answers each with one line:
 //     move write|read THREADS LANES BLOCK BATCH ROUNDS   -> nanos cpuNanosHere cpuNanosThere
 //     copy THREADS LANES BLOCK BATCH ROUNDS              -> nanos cpuNanos 0
 //     ping REPLY COUNT                                   -> p50 p99 (nanos)
-//   limit cpu PROGRAM ARGS...  runs it and prints "@cpu nanos" of it behind its output
+//   limit cpu PROGRAM ARGS...       runs it and prints "@cpu nanos" of it behind its output
+//
+// PAGES says what the memory is made of, as the engine's is: `huge` is memory of this process alone that
+// begins at a multiple of 2 MiB and is advised to have huge pages, `shared` is small pages that other
+// processes could map. Every page is touched before the first line is obeyed. No thread is bound to a
+// processor, in neither program.
 //
 // A message is `u32 kind, u32 count`, `count` times `u64 offset, u64 bytes`, and for a WRITE the
 // bytes. A WRITE is answered by 8 bytes, a READ by the bytes, a question by the processor time.
@@ -31,7 +36,7 @@
 #include <unistd.h>
 
 enum { WRITE = 1, READ = 2, CPU = 3, MOST_RANGES = 4096, MOST_VECTORS = 256, SOCKET_BUFFER = 512 << 10 };
-static const size_t CALL_BYTES = 256 << 10;
+static const size_t CALL_BYTES = 256 << 10, HUGE_PAGE = 2 << 20;
 
 struct range { uint64_t offset, bytes; };
 struct head { uint32_t kind, count; };
@@ -47,11 +52,26 @@ static uint64_t now(clockid_t clock) {
     return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
 }
 
-static void allocate(size_t bytes) {
-    memory_bytes = bytes;
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) die("mmap");
-    memset(memory, 1, bytes);
+static int huge;
+
+static char *pages(size_t bytes, int content) {
+    size_t room = huge ? bytes + HUGE_PAGE : bytes;
+    char *made = mmap(NULL, room, PROT_READ | PROT_WRITE, (huge ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) die("mmap");
+    if (huge) {
+        made = (char *) (((uintptr_t) made + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
+        if (madvise(made, bytes, MADV_HUGEPAGE) != 0) perror("no huge pages");
+    }
+    memset(made, content, bytes);
+    return made;
+}
+
+static int allocate(const char *bytes, const char *kind) {
+    huge = strcmp(kind, "huge") == 0;
+    if (!huge && strcmp(kind, "shared") != 0) return -1;
+    memory_bytes = strtoull(bytes, NULL, 10);
+    memory = pages(memory_bytes, 1);
+    return 0;
 }
 
 static int read_all(int fd, void *to, size_t bytes) {
@@ -309,11 +329,7 @@ static int drive(void) {
         if (sscanf(line, "move %7s %d %d %llu %d %d", kind, &threads, &lanes, &block, &batch, &rounds) == 6) {
             row(strcmp(kind, "write") == 0 ? WRITE : READ, threads, lanes, block, batch, rounds, NULL);
         } else if (sscanf(line, "copy %d %d %llu %d %d", &threads, &lanes, &block, &batch, &rounds) == 5) {
-            if (copied == NULL) {
-                copied = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-                if (copied == MAP_FAILED) die("mmap");
-                memset(copied, 2, memory_bytes);
-            }
+            if (copied == NULL) copied = pages(memory_bytes, 2);
             row(WRITE, threads, lanes, block, batch, rounds, copied);
         } else if (sscanf(line, "ping %llu %d", &block, &count) == 2) {
             ping(block, count);
@@ -345,10 +361,9 @@ static int cpu(char **command) {
 
 int main(int count, char **words) {
     if (count > 2 && strcmp(words[1], "cpu") == 0) return cpu(words + 2);
-    if (count < 3) return 2;
-    allocate(strtoull(words[2], NULL, 10));
+    if (count < 4 || allocate(words[2], words[3]) != 0) return 2;
     if (strcmp(words[1], "serve") == 0) return serve();
-    if (strcmp(words[1], "drive") != 0 || count < 4) return 2;
-    port = atoi(words[3]);
+    if (strcmp(words[1], "drive") != 0 || count < 5) return 2;
+    port = atoi(words[4]);
     return drive();
 }

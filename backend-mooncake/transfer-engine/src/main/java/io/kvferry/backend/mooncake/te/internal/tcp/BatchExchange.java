@@ -71,7 +71,7 @@ public final class BatchExchange extends Exchange {
         }
         long flags = sum != null ? DataFrames.CHECKED : 0;
         ByteBuffer out =
-                wire.room(
+                wire.out.room(
                         DataFrames.HEADER
                                 + DataFrames.BATCH_HEADER
                                 + count * DataFrames.BATCH_ENTRY);
@@ -90,11 +90,11 @@ public final class BatchExchange extends Exchange {
             resetSum();
             for (int i = 0; i < count; i++) {
                 pieces.next();
-                wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                wire.out.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
             if (sum != null) {
-                wire.sendPieces(); // summed by then
-                wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+                wire.out.sendPieces(); // summed by then
+                wire.out.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
             }
         } else {
             pieces.moveTo(scratch);
@@ -108,15 +108,15 @@ public final class BatchExchange extends Exchange {
     public void fence(Wire wire, long[] tokens) throws IOException {
         for (long each : tokens) {
             if (each != 0) {
-                ByteBuffer out = wire.room(DataFrames.HEADER + DataFrames.BATCH_HEADER);
+                ByteBuffer out = wire.out.room(DataFrames.HEADER + DataFrames.BATCH_HEADER);
                 DataFrames.header(out, 0, 0, DataFrames.FENCE);
                 out.putLong(incarnation).putLong(0).putLong(each);
             }
         }
-        wire.flush();
+        wire.out.flush();
         for (long each : tokens) {
             if (each != 0) {
-                ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
+                ByteBuffer in = wire.in.need(DataFrames.BATCH_STATUS);
                 int code = in.getInt();
                 int magic = in.getInt();
                 in.getLong();
@@ -137,12 +137,12 @@ public final class BatchExchange extends Exchange {
         }
         for (int i = 0; i < DataFrames.MOST_ENTRIES && pieces.next(); i++) {
             if (!write) {
-                wire.expect(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                wire.in.expect(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
         }
-        wire.receiveExpected();
+        wire.in.receiveExpected();
         if (!write && sum != null) {
-            ByteBuffer trailer = wire.need(DataFrames.TRAILER);
+            ByteBuffer trailer = wire.in.need(DataFrames.TRAILER);
             boolean intact = trailer.getInt() == (int) sum.getValue();
             trailer.getInt();
             if (!intact) {
@@ -154,10 +154,10 @@ public final class BatchExchange extends Exchange {
     }
 
     private void status(Wire wire, Cursor pieces) throws IOException {
-        if (!wire.buffered(DataFrames.BATCH_STATUS)) {
-            wire.flush();
+        if (!wire.in.buffered(DataFrames.BATCH_STATUS)) {
+            wire.out.flush();
         }
-        ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
+        ByteBuffer in = wire.in.need(DataFrames.BATCH_STATUS);
         int code = in.getInt();
         int magic = in.getInt();
         long refused = in.getLong();

@@ -73,7 +73,7 @@ final class BatchServer {
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return false;
         }
-        ByteBuffer in = wire.need(DataFrames.BATCH_HEADER);
+        ByteBuffer in = wire.in.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         long capability = in.getLong();
         token = in.getLong(); // before it is looked up: either this sees the fence or it is seen
@@ -115,7 +115,7 @@ final class BatchServer {
     ///
     /// @param ending ends whatever else is under way with a token; false when it does not end
     void fence(Wire wire, LongPredicate ending) throws IOException {
-        ByteBuffer in = wire.need(DataFrames.BATCH_HEADER);
+        ByteBuffer in = wire.in.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         in.getLong();
         long ended = in.getLong();
@@ -133,7 +133,7 @@ final class BatchServer {
 
     private void readTable(Wire wire, int count) throws IOException {
         for (int i = 0; i < count; i++) {
-            ByteBuffer entry = wire.need(DataFrames.BATCH_ENTRY);
+            ByteBuffer entry = wire.in.need(DataFrames.BATCH_ENTRY);
             addresses[i] = entry.getLong();
             lengths[i] = entry.getLong();
         }
@@ -189,7 +189,7 @@ final class BatchServer {
             }
         }
         DataFrames.batchStatus(
-                wire.room(DataFrames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
+                wire.out.room(DataFrames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
     }
 
     private void torn(int count) {
@@ -204,13 +204,13 @@ final class BatchServer {
     private boolean receiveRanges(Wire wire, int count, boolean checked) throws IOException {
         CRC32C sum = sum(checked);
         for (int i = 0; i < count; i++) {
-            wire.expect(target(i), addresses[i], lengths[i], sum);
+            wire.in.expect(target(i), addresses[i], lengths[i], sum);
         }
-        wire.receiveExpected();
+        wire.in.receiveExpected();
         if (sum == null) {
             return true;
         }
-        ByteBuffer trailer = wire.need(DataFrames.TRAILER);
+        ByteBuffer trailer = wire.in.need(DataFrames.TRAILER);
         boolean intact = trailer.getInt() == (int) sum.getValue();
         trailer.getInt();
         return intact;
@@ -218,13 +218,13 @@ final class BatchServer {
 
     private void send(Wire wire, int count, boolean checked) throws IOException {
         CRC32C sum = sum(checked);
-        DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), 0, 0);
+        DataFrames.batchStatus(wire.out.room(DataFrames.BATCH_STATUS), 0, 0);
         for (int i = 0; i < count; i++) {
-            wire.send(target(i), addresses[i], lengths[i], sum);
+            wire.out.send(target(i), addresses[i], lengths[i], sum);
         }
-        wire.sendPieces(); // while the regions are held
+        wire.out.sendPieces(); // while the regions are held
         if (sum != null) {
-            wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+            wire.out.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
         }
     }
 
@@ -242,6 +242,6 @@ final class BatchServer {
     }
 
     private static void reply(Wire wire, int code, long range) throws IOException {
-        DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), code, range);
+        DataFrames.batchStatus(wire.out.room(DataFrames.BATCH_STATUS), code, range);
     }
 }

@@ -88,7 +88,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             boolean more = authenticate();
             while (more) {
                 more = awaitRequest() && serve();
-                if (!wire.hasPieces()) {
+                if (!wire.out.hasPieces()) {
                     letGo();
                 }
                 batches.done();
@@ -125,12 +125,12 @@ final class DataConnection implements Runnable, Holders.Holder {
     }
 
     private boolean awaitRequest() throws IOException {
-        if (!wire.buffered(DataFrames.HEADER)) {
-            wire.flush();
-            if (!wire.buffered(1)) {
+        if (!wire.in.buffered(DataFrames.HEADER)) {
+            wire.out.flush();
+            if (!wire.in.buffered(1)) {
                 wire.rest();
                 idleSince = System.nanoTime();
-                boolean more = wire.awaitInput();
+                boolean more = wire.in.await();
                 idleSince = 0;
                 if (!more) {
                     return false;
@@ -142,14 +142,14 @@ final class DataConnection implements Runnable, Holders.Holder {
     }
 
     private boolean serve() throws IOException {
-        ByteBuffer header = wire.need(DataFrames.HEADER);
+        ByteBuffer header = wire.in.need(DataFrames.HEADER);
         long size = header.getLong();
         long address = header.getLong();
         int opcode = header.get() & 0xFF;
         header.position(header.position() + 7);
         boolean write = (opcode & ~DataFrames.V2) == DataFrames.WRITE;
         if (write || (opcode & ~DataFrames.V2) != DataFrames.READ) {
-            wire.sendPieces(); // what READs before it asked for
+            wire.out.sendPieces(); // what READs before it asked for
         }
         if (extension && (opcode == DataFrames.BATCH_READ || opcode == DataFrames.BATCH_WRITE)) {
             if (batches.serve(wire, held, opcode == DataFrames.BATCH_WRITE, size, address)) {
@@ -161,9 +161,9 @@ final class DataConnection implements Runnable, Holders.Holder {
             batches.fence(wire, token -> server.end(token, this));
             return true;
         }
-        if (wire.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {
+        if (wire.out.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {
             // A peer may ask on and on; whoever takes memory away waits for what has been asked.
-            wire.sendPieces();
+            wire.out.sendPieces();
             letGo();
         }
         boolean receipt = (opcode & DataFrames.V2) != 0;
@@ -177,9 +177,9 @@ final class DataConnection implements Runnable, Holders.Holder {
             } else {
                 LOG.debug("refused to send {} bytes at 0x{}", size, Long.toHexString(address));
             }
-            wire.sendPieces();
+            wire.out.sendPieces();
             if (receipt) {
-                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
+                DataFrames.status(wire.out.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
                 return hangUp();
             }
             return false;
@@ -187,15 +187,16 @@ final class DataConnection implements Runnable, Holders.Holder {
         if (write) {
             receive(region, address, size, receipt);
             if (receipt) {
-                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
+                DataFrames.status(wire.out.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
         } else {
             if (receipt) {
-                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
+                DataFrames.status(wire.out.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
-            wire.send(region, address, size, null);
-            if (!wire.buffered(DataFrames.HEADER)) {
-                wire.sendPieces(); // before a wait for the next request, while the region is held
+            wire.out.send(region, address, size, null);
+            if (!wire.in.buffered(DataFrames.HEADER)) {
+                wire.out.sendPieces(); // before a wait for the next request, while the region is
+                // held
             }
         }
         return true;
@@ -210,7 +211,7 @@ final class DataConnection implements Runnable, Holders.Holder {
         Grant grant = unnamed.grant();
         boolean whole = false;
         try {
-            wire.receive(region, address, size, null);
+            wire.in.receive(region, address, size, null);
             whole = true;
         } finally { // while the gate of the grant is held
             if (grant != null && whole) {

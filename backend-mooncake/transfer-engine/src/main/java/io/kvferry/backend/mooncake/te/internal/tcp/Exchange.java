@@ -85,11 +85,11 @@ public class Exchange {
                 open--;
             }
             DataFrames.header(
-                    wire.room(DataFrames.HEADER),
+                    wire.out.room(DataFrames.HEADER),
                     sending.bytes(),
                     sending.remoteAddress(),
                     DataFrames.WRITE | DataFrames.V2);
-            wire.send(local(sending), sending.localAddress(), sending.bytes(), null);
+            wire.out.send(local(sending), sending.localAddress(), sending.bytes(), null);
             open++;
         }
         while (open-- > 0) {
@@ -102,7 +102,7 @@ public class Exchange {
         while (true) {
             while (open < WINDOW && !job.ended() && asking.next()) {
                 DataFrames.header(
-                        wire.room(DataFrames.HEADER),
+                        wire.out.room(DataFrames.HEADER),
                         asking.bytes(),
                         asking.remoteAddress(),
                         DataFrames.READ | DataFrames.V2);
@@ -112,16 +112,16 @@ public class Exchange {
                 return;
             }
             receipt(wire, taking, false);
-            wire.receive(local(taking), taking.localAddress(), taking.bytes(), null);
+            wire.in.receive(local(taking), taking.localAddress(), taking.bytes(), null);
             open--;
         }
     }
 
     private void receipt(Wire wire, Cursor of, boolean write) throws IOException {
-        if (!wire.buffered(DataFrames.STATUS)) {
-            wire.flush();
+        if (!wire.in.buffered(DataFrames.STATUS)) {
+            wire.out.flush();
         }
-        ByteBuffer status = wire.need(DataFrames.STATUS);
+        ByteBuffer status = wire.in.need(DataFrames.STATUS);
         int code = status.getInt();
         int magic = status.getInt();
         of.next();

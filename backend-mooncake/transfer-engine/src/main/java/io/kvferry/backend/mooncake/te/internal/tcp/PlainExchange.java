@@ -4,8 +4,6 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.backend.mooncake.te.internal.memory.Share;
 import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
-import io.kvferry.backend.mooncake.te.internal.transfer.Peer;
-import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Habit;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -17,23 +15,24 @@ import java.io.IOException;
 /// last WRITE shows that the server got that far; otherwise the server's close does. Both are more
 /// than version 1 promises, so that the outcome still says [Guarantee#SENT].
 public final class PlainExchange extends Exchange {
-    private final Peer peer;
+    private final PeerHabit habit;
     private final Cursor piece = new Cursor();
     private final Cursor asking = new Cursor();
 
-    public PlainExchange(RegionTable regions, Peer peer) {
-        super(regions, peer.segmentName);
-        this.peer = peer;
+    /// @param habit of the peer, which all its connections learn
+    public PlainExchange(RegionTable regions, String peerName, PeerHabit habit) {
+        super(regions, peerName);
+        this.habit = habit;
     }
 
     @Override
     public void run(Wire wire, Share share, Job job, long token) throws IOException {
         failedRange = -1;
         piece.start(share);
-        if (peer.habit() == Habit.UNKNOWN) {
+        if (habit.kind() == PeerHabit.Kind.UNKNOWN) {
             learn(asking.start(share), job);
         }
-        if (peer.habit() == Habit.KEEPS_OPEN) {
+        if (habit.kind() == PeerHabit.Kind.KEEPS_OPEN) {
             pipeline(wire, asking.start(share), job);
         } else {
             oneByOne(job);
@@ -49,14 +48,14 @@ public final class PlainExchange extends Exchange {
             touch(probe, first.remoteAddress());
             try {
                 touch(probe, first.remoteAddress());
-                peer.learn(Habit.KEEPS_OPEN);
+                habit.learn(PeerHabit.Kind.KEEPS_OPEN);
             } catch (EOFException e) {
-                peer.learn(Habit.CLOSES);
+                habit.learn(PeerHabit.Kind.CLOSES);
             } catch (IOException e) {
                 if (probe.isExpired()) {
                     throw e;
                 }
-                peer.learn(Habit.CLOSES);
+                habit.learn(PeerHabit.Kind.CLOSES);
             }
         } finally {
             job.disconnect(probe);
@@ -65,9 +64,9 @@ public final class PlainExchange extends Exchange {
 
     /// Reads one byte at an address and forgets it.
     private static void touch(Wire wire, long address) throws IOException {
-        DataFrames.header(wire.room(DataFrames.HEADER), 1, address, DataFrames.READ);
-        wire.flush();
-        wire.discard(1);
+        DataFrames.header(wire.out.room(DataFrames.HEADER), 1, address, DataFrames.READ);
+        wire.out.flush();
+        wire.in.discard(1);
     }
 
     private void pipeline(Wire wire, Cursor ahead, Job job) throws IOException {
@@ -83,9 +82,9 @@ public final class PlainExchange extends Exchange {
                 ask(wire, ahead);
                 open++;
             }
-            wire.flush();
+            wire.out.flush();
             piece.next();
-            wire.receive(local(piece), piece.localAddress(), piece.bytes(), null);
+            wire.in.receive(local(piece), piece.localAddress(), piece.bytes(), null);
             open--;
         }
     }
@@ -96,12 +95,12 @@ public final class PlainExchange extends Exchange {
             try {
                 if (job.write()) {
                     send(wire);
-                    wire.flush();
+                    wire.out.flush();
                     awaitClose(wire);
                 } else {
                     ask(wire, piece);
-                    wire.flush();
-                    wire.receive(local(piece), piece.localAddress(), piece.bytes(), null);
+                    wire.out.flush();
+                    wire.in.receive(local(piece), piece.localAddress(), piece.bytes(), null);
                 }
             } finally {
                 job.disconnect(wire);
@@ -111,7 +110,7 @@ public final class PlainExchange extends Exchange {
 
     private static void ask(Wire wire, Cursor piece) throws IOException {
         DataFrames.header(
-                wire.room(DataFrames.HEADER),
+                wire.out.room(DataFrames.HEADER),
                 piece.bytes(),
                 piece.remoteAddress(),
                 DataFrames.READ);
@@ -119,18 +118,18 @@ public final class PlainExchange extends Exchange {
 
     private void send(Wire wire) throws IOException {
         DataFrames.header(
-                wire.room(DataFrames.HEADER),
+                wire.out.room(DataFrames.HEADER),
                 piece.bytes(),
                 piece.remoteAddress(),
                 DataFrames.WRITE);
-        wire.send(local(piece), piece.localAddress(), piece.bytes(), null);
+        wire.out.send(local(piece), piece.localAddress(), piece.bytes(), null);
     }
 
     /// A one-shot server closes once it has taken the bytes. Waiting also leaves the TIME_WAIT
     /// state on its side.
     private static void awaitClose(Wire wire) throws IOException {
         try {
-            wire.discard(Long.MAX_VALUE);
+            wire.in.discard(Long.MAX_VALUE);
         } catch (EOFException e) {
             return;
         }

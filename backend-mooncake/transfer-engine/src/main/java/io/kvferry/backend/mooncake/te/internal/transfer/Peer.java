@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.backend.mooncake.te.internal.tcp.BatchExchange;
 import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.PeerHabit;
 import io.kvferry.backend.mooncake.te.internal.tcp.PlainExchange;
 import io.kvferry.backend.mooncake.te.internal.tcp.SocketBuffers;
 import io.kvferry.backend.mooncake.te.internal.tcp.Staging;
@@ -42,14 +43,6 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
-    /// What a peer of protocol version 1 does with a connection after a request; they do not say,
-    /// so it is tried once.
-    public enum Habit {
-        UNKNOWN,
-        KEEPS_OPEN,
-        CLOSES
-    }
-
     public final String segmentName;
     public final SegmentDocument document;
     private final HostPort data;
@@ -62,7 +55,7 @@ public final class Peer {
     private int lanes;
     private volatile boolean dropped;
     private volatile long lastUse = System.nanoTime();
-    private volatile Habit habit = Habit.UNKNOWN;
+    private final PeerHabit habit = new PeerHabit();
 
     private final Optional<SharedPeer> shared;
 
@@ -126,19 +119,13 @@ public final class Peer {
                     Incarnation.shortForm(incarnation()),
                     config.checksum().covers(wire.withinHost()));
         }
-        return receipts() ? new Exchange(regions, segmentName) : new PlainExchange(regions, this);
+        return receipts()
+                ? new Exchange(regions, segmentName)
+                : new PlainExchange(regions, segmentName, habit);
     }
 
     public String incarnation() {
         return document.extension().incarnation();
-    }
-
-    public Habit habit() {
-        return habit;
-    }
-
-    public void learn(Habit seen) {
-        habit = seen;
     }
 
     boolean isDropped() {

@@ -50,7 +50,7 @@ class WatchdogTest {
                                 .daemon()
                                 .start(() -> {
                                     try {
-                                        wire.need(1);
+                                        wire.in.need(1);
                                     } catch (IOException _) {
                                         // Cut off, as it should be.
                                     }

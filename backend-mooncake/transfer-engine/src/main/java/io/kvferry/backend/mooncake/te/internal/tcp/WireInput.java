@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.util.zip.CRC32C;
+
+/// What arrives over a [Wire]. Ranges that follow each other arrive in one scattering read, see
+/// [Gathered].
+///
+/// Threading: the thread that uses the connection.
+final class WireInput {
+    private static final Logger LOG = LoggerFactory.getLogger(WireInput.class);
+
+    /// While long ranges arrive, no more than this is read ahead, for it has to be copied.
+    private static final int READ_AHEAD = 4 << 10;
+
+    private final SocketChannel channel;
+    private final CallClock clock;
+    private final long spinNanos;
+    private final ByteBuffer staging;
+    private final ByteBuffer view;
+    private final MemorySegment segment;
+    private final Gathered incoming = new Gathered();
+    private @Nullable CRC32C incomingSum;
+
+    /// Whether the last range that arrived was a long one.
+    private boolean bulk;
+
+    /// Whether the last wait for input was so short that looking again and again would have beaten
+    /// sleeping.
+    private boolean spinPays = true;
+
+    private long received;
+
+    /// @param spinNanos how long it looks again and again before it sleeps
+    WireInput(SocketChannel channel, CallClock clock, ByteBuffer staging, long spinNanos) {
+        this.channel = channel;
+        this.clock = clock;
+        this.spinNanos = spinNanos;
+        this.staging = staging;
+        this.view = staging.duplicate();
+        this.segment = MemorySegment.ofBuffer(staging.duplicate().clear());
+        staging.flip();
+    }
+
+    void begin() {
+        received = 0;
+    }
+
+    /// Bytes that arrived since [#begin].
+    long received() {
+        return received;
+    }
+
+    /// Of a resting connection: whether the peer has closed it, or sent what nobody asked for.
+    boolean isStale() {
+        if (staging.hasRemaining()) {
+            return true;
+        }
+        try {
+            channel.configureBlocking(false);
+            try {
+                staging.clear();
+                return channel.read(staging) != 0;
+            } finally {
+                staging.flip();
+                channel.configureBlocking(true);
+            }
+        } catch (IOException e) {
+            LOG.debug("resting connection is gone: {}", e.toString());
+            return true;
+        }
+    }
+
+    /// Whether `bytes` can be read without a system call.
+    boolean buffered(int bytes) {
+        return staging.remaining() >= bytes;
+    }
+
+    /// Waits, without a limit, until something can be read; false at the end of the stream.
+    boolean await() throws IOException {
+        if (staging.hasRemaining()) {
+            return true;
+        }
+        staging.clear().limit(readAhead());
+        int got = readSoon(staging);
+        staging.flip();
+        return got > 0;
+    }
+
+    /// A view of the next `bytes` of input, positioned at the first; relative gets consume it.
+    ByteBuffer need(int bytes) throws IOException {
+        if (staging.remaining() < bytes) {
+            staging.compact().limit(Math.max(bytes, readAhead()));
+            try {
+                while (staging.position() < bytes) {
+                    clock.arm();
+                    count(readSoon(staging));
+                }
+            } finally {
+                staging.flip();
+            }
+        }
+        return staging;
+    }
+
+    private int readAhead() {
+        return bulk ? READ_AHEAD : Wire.STAGING;
+    }
+
+    /// Moves the next `bytes` of input into a region.
+    void receive(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
+        expect(region, address, bytes, sum);
+        receiveExpected();
+    }
+
+    /// As [#receive], but long ranges may arrive until [#receiveExpected] returns, together with
+    /// those that are expected next.
+    void expect(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
+        long offset = address - region.address;
+        long left = bytes;
+        bulk = bytes >= Wire.DIRECT_FROM;
+        if (!bulk) {
+            receiveExpected(); // short ranges pass through the staging buffer, behind those
+        }
+        incomingSum = sum;
+        while (left > 0) {
+            int staged = (int) Math.min(left, staging.remaining());
+            if (staged > 0) {
+                unstage(region, offset, staged, sum);
+                offset += staged;
+                left -= staged;
+            } else if (!bulk) {
+                need(1);
+            } else if (incoming.hasRoom(1)) {
+                int length = incoming.addPiece(region, offset, left);
+                offset += length;
+                left -= length;
+            } else {
+                receiveSome();
+            }
+        }
+    }
+
+    /// Waits until all that was expected is in place.
+    void receiveExpected() throws IOException {
+        while (!incoming.isEmpty()) {
+            receiveLast();
+        }
+    }
+
+    /// As [#receiveSome], and with it what comes behind, the next header most likely: it would take
+    /// a call of its own.
+    private void receiveLast() throws IOException {
+        clock.arm();
+        staging.clear().limit(READ_AHEAD); // empty, or nothing would be expected
+        long got;
+        try {
+            got = incoming.read(channel, staging);
+        } finally {
+            staging.flip();
+        }
+        count(got);
+        incoming.dropMoved(incomingSum);
+    }
+
+    private void receiveSome() throws IOException {
+        clock.arm();
+        count(incoming.read(channel));
+        incoming.dropMoved(incomingSum);
+    }
+
+    private void unstage(Region region, long offset, int bytes, @Nullable CRC32C sum) {
+        if (sum != null) {
+            sum.update(view.limit(staging.position() + bytes).position(staging.position()));
+        }
+        MemorySegment.copy(segment, staging.position(), region.memory, offset, bytes);
+        staging.position(staging.position() + bytes);
+    }
+
+    /// Throws input away, at most `bytes` of it.
+    void discard(long bytes) throws IOException {
+        long left = bytes;
+        while (left > 0) {
+            need(1);
+            int staged = (int) Math.min(left, staging.remaining());
+            staging.position(staging.position() + staged);
+            left -= staged;
+        }
+    }
+
+    /// Throws away what arrives until `bytes` have, or the peer closes the connection.
+    ///
+    /// @throws EOFException when it does
+    void drain(long bytes) throws IOException {
+        long left = bytes;
+        while (left > 0) {
+            staging.clear();
+            try {
+                clock.arm();
+                left -= count(channel.read(staging));
+            } finally {
+                staging.clear().limit(0);
+            }
+        }
+    }
+
+    private long count(long got) throws EOFException {
+        if (got < 0) {
+            throw new EOFException("the peer closed the connection");
+        }
+        received += got;
+        return got;
+    }
+
+    /// Reads what comes first: looks again and again for a moment while that pays, because putting
+    /// a thread to sleep and waking it costs more than a short range itself, and then sleeps.
+    private int readSoon(ByteBuffer target) throws IOException {
+        if (spinNanos > 0 && spinPays && !bulk) {
+            int got = readWithoutSleep(target);
+            if (got != 0) {
+                return got;
+            }
+        }
+        long began = System.nanoTime();
+        int got = channel.read(target);
+        spinPays = System.nanoTime() - began < spinNanos;
+        return got;
+    }
+
+    private int readWithoutSleep(ByteBuffer target) throws IOException {
+        channel.configureBlocking(false);
+        try {
+            long end = System.nanoTime() + spinNanos;
+            int got = channel.read(target);
+            while (got == 0 && System.nanoTime() - end < 0) {
+                // Not Thread.yield(): it may give the processor away for milliseconds.
+                Thread.onSpinWait();
+                got = channel.read(target);
+            }
+            return got;
+        } finally {
+            channel.configureBlocking(true);
+        }
+    }
+}
