@@ -54,12 +54,14 @@ final class PieceReader {
         long end = RecordFormat.fileBytes(key, segments);
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
         staging.ensure(headerBytes + PIECE_BYTES);
+        int stated = 0;
         crc.reset();
         scatter.reset();
         verdict = BlockResult.Done.LOADED;
         long at = headerBytes;
+        long piece = headerBytes; // where it is in staging; the ones behind the first at its start
         long wanted = Math.min(PIECE_BYTES, end - at);
-        long got = readFully(handle, 0, headerBytes + wanted, 0);
+        long got = readFully(handle, 0, headerBytes + wanted);
         while (true) {
             if (got < 0) {
                 return (int) got;
@@ -69,6 +71,7 @@ final class PieceReader {
             }
             if (at == headerBytes) {
                 verdict = format.checkHeader(staging, got, key, segments);
+                stated = RecordFormat.statedCrc(staging);
                 got -= headerBytes;
             }
             if (verdict == BlockResult.Done.LOADED && got < wanted) {
@@ -78,25 +81,27 @@ final class PieceReader {
                 break;
             }
             long payload = Math.min(wanted, payloadEnd - at);
-            crc.update(staging.view(headerBytes, headerBytes + payload));
-            scatter.next(staging.memory(), headerBytes, payload, segments);
+            crc.update(staging.view(piece, piece + payload));
+            scatter.next(staging.memory(), piece, payload, segments);
             at += wanted;
             if (at >= end) {
-                verdict = format.checkPayload(staging, (int) crc.getValue());
+                verdict = RecordFormat.checkPayload(stated, (int) crc.getValue());
                 break;
             }
             wanted = Math.min(PIECE_BYTES, end - at);
+            piece = 0;
             task.enterIo();
-            got = readFully(handle, at, wanted, headerBytes);
+            got = readFully(handle, at, wanted);
         }
         task.enterIo();
         return 0;
     }
 
-    private long readFully(int handle, long offset, long bytes, long to) {
+    /// Reads to the start of staging: anywhere else is a slice, and so an object, per call.
+    private long readFully(int handle, long offset, long bytes) {
         long got = 0;
         while (got < bytes) {
-            long n = calls.read(handle, staging.memory(), to + got, bytes - got, offset + got);
+            long n = calls.read(handle, staging.memory(), got, bytes - got, offset + got);
             if (n == -Errno.EINTR) {
                 continue;
             }

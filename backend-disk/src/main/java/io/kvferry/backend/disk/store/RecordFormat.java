@@ -188,7 +188,9 @@ final class RecordFormat {
         }
         if (mac != null && !sealed(mac, staging, used, headerBytes, payloadBytes)) {
             // A wrong checksum means damage, not forgery.
-            verdict = checkPayload(staging, payloadCrc(staging, headerBytes, payloadBytes));
+            verdict =
+                    checkPayload(
+                            statedCrc(staging), payloadCrc(staging, headerBytes, payloadBytes));
             return verdict != BlockResult.Done.LOADED
                     ? verdict
                     : corrupt("was not written by a process that has the key");
@@ -201,13 +203,13 @@ final class RecordFormat {
             next = Math.min(end, at + PIECE_BYTES);
             crc.update(staging.view(at, next));
             if (next == end) { // checked before the last piece is copied
-                verdict = checkPayload(staging, (int) crc.getValue());
+                verdict = checkPayload(statedCrc(staging), (int) crc.getValue());
             }
             if (verdict == BlockResult.Done.LOADED) {
                 scatter.next(in, at, next - at, segments);
             }
         }
-        return payloadBytes == 0 ? checkPayload(staging, (int) crc.getValue()) : verdict;
+        return payloadBytes == 0 ? checkPayload(statedCrc(staging), (int) crc.getValue()) : verdict;
     }
 
     /// Bytes of the header without its padding.
@@ -217,9 +219,17 @@ final class RecordFormat {
                 + Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
     }
 
-    /// [#decode] of a payload with this checksum, behind a header in `staging` that was checked.
-    BlockResult checkPayload(AlignedStaging staging, int payloadCrc) {
-        return staging.memory().get(INT, PAYLOAD_CRC_AT) == payloadCrc
+    /// The payload's checksum as the header in `staging` has it.
+    static int statedCrc(AlignedStaging staging) {
+        return staging.memory().get(INT, PAYLOAD_CRC_AT);
+    }
+
+    /// [#decode] of a payload, behind a header that was checked.
+    ///
+    /// @param stated its checksum in the header
+    /// @param found its checksum as it was read
+    static BlockResult checkPayload(int stated, int found) {
+        return stated == found
                 ? BlockResult.Done.LOADED
                 : corrupt("has a payload that does not match its checksum");
     }

@@ -36,6 +36,11 @@ class AllocationTest {
 
     private static final long BYTES = 16 << 10;
 
+    /// Of each of two segments that are read in three pieces together.
+    private static final long PIECES = 300 << 10;
+
+    private static final int LOADS = 50;
+
     @TempDir Path root;
 
     /// Of a store with room for half of the blocks, kept free ahead of need, and of one with room
@@ -60,27 +65,66 @@ class AllocationTest {
             var finished = new AtomicLong();
             BlockCallback callback = (_, _) -> finished.incrementAndGet();
             Deadline deadline = Deadline.in(StoreDriver.PATIENCE.multipliedBy(3));
-            // Until the hot methods are compiled a call into libc makes garbage; how long that
-            // takes depends on the load.
-            long least = Long.MAX_VALUE;
-            var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-            var patience = Deadline.in(StoreDriver.PATIENCE.multipliedBy(2));
-            for (int i = 0; least > 0 && (i < SAMPLES || least >= LIMIT); i++) {
-                if (patience.passed()) {
-                    break;
-                }
-                long before = threads.getTotalThreadAllocatedBytes();
-                for (int round = 0; round < ROUNDS; round++) {
-                    round(store, keys, segments, finished, callback, deadline);
-                }
-                least =
-                        Math.min(
-                                least,
-                                (threads.getTotalThreadAllocatedBytes() - before)
-                                        / (2L * ROUNDS * BLOCKS));
-            }
+            long least =
+                    least(
+                            2 * ROUNDS * BLOCKS,
+                            () -> {
+                                for (int round = 0; round < ROUNDS; round++) {
+                                    round(store, keys, segments, finished, callback, deadline);
+                                }
+                            });
             assertThat(least).as("bytes per save or load").isLessThan(LIMIT);
         }
+    }
+
+    @Test
+    void allocatesNothingPerLoadInPieces() {
+        Assumptions.assumeTrue(
+                FileCalls.ofPlatform().gatherLimit() > 0,
+                "needs libc of 64-bit Linux: FileChannel allocates per file");
+        var config =
+                StoreDriver.config(root)
+                        .withMedium(Durability.NONE, DirectIo.OFF)
+                        .with(new StoreConfig.Pools(1, 1, 64));
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var key = BlockKey.of("k");
+            var segments = StoreDriver.block(1, PIECES, PIECES);
+            var finished = new AtomicLong();
+            BlockCallback callback = (_, _) -> finished.incrementAndGet();
+            Deadline deadline = Deadline.in(StoreDriver.PATIENCE.multipliedBy(3));
+            mustBeAccepted(store.save(key, segments, deadline, callback, 0));
+            await(finished, 1);
+            long least =
+                    least(
+                            LOADS,
+                            () -> {
+                                for (int i = 0; i < LOADS; i++) {
+                                    long done = finished.get();
+                                    mustBeAccepted(
+                                            store.load(key, segments, deadline, callback, i));
+                                    await(finished, done + 1);
+                                }
+                            });
+            assertThat(store.stats().loads()).as("loaded, not missed").isGreaterThan(LOADS);
+            assertThat(least).as("bytes per load").isLessThan(LIMIT);
+        }
+    }
+
+    /// Heap bytes per call, the least of many samples. Until the hot methods are compiled a call
+    /// into libc makes garbage; how long that takes depends on the load.
+    private static long least(int calls, Runnable sample) {
+        long least = Long.MAX_VALUE;
+        var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        var patience = Deadline.in(StoreDriver.PATIENCE.multipliedBy(2));
+        for (int i = 0; least > 0 && (i < SAMPLES || least >= LIMIT); i++) {
+            if (patience.passed()) {
+                break;
+            }
+            long before = threads.getTotalThreadAllocatedBytes();
+            sample.run();
+            least = Math.min(least, (threads.getTotalThreadAllocatedBytes() - before) / calls);
+        }
+        return least;
     }
 
     /// A small store writes as much as it holds in no time; looking at its folder each time, to see
