@@ -73,17 +73,28 @@ class PackageArrowsTest {
                     Map.entry("store.cluster", List.of("store", "te")),
                     Map.entry(
                             "store.remote",
+                            List.of("store", "store.embedded", "store.memory", "store.tier", "te")),
+                    Map.entry("store.master", List.of("store", "store.embedded", "store.remote")),
+                    Map.entry("store.directory", List.of("store", "store.master", "store.remote")),
+                    Map.entry(
+                            "store.command",
                             List.of(
                                     "store",
                                     "store.cluster",
                                     "store.embedded",
-                                    "store.memory",
+                                    "store.master",
+                                    "store.remote",
                                     "store.tier",
-                                    "rdma",
-                                    "te")),
+                                    "rdma")),
                     Map.entry(
                             "storeconnector",
-                            List.of("store", "store.cluster", "store.embedded", "store.remote")),
+                            List.of(
+                                    "store",
+                                    "store.cluster",
+                                    "store.directory",
+                                    "store.embedded",
+                                    "store.master",
+                                    "store.remote")),
                     Map.entry(
                             "te",
                             List.of(

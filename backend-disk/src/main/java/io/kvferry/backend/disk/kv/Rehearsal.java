@@ -11,12 +11,9 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.file.DirectoryIteratorException;
 import java.nio.file.Files;
-import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.time.Instant;
 import java.util.Comparator;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
@@ -25,8 +22,7 @@ import java.util.concurrent.atomic.AtomicReference;
 /// Saves and loads small caches through both halves of the connector before the first request
 /// comes, which then does not wait for some 150 classes to be loaded and for code that is still
 /// interpreted. Once in a JVM and class loader, in a temporary folder of its own that is deleted
-/// again: nothing of it is in the connector's folder or figures. That of a process which was killed
-/// is deleted by a later one.
+/// again: nothing of it is in the connector's folder or figures.
 ///
 /// Threading: the work is done by a thread of its own; the rest in any.
 final class Rehearsal {
@@ -40,11 +36,6 @@ final class Rehearsal {
 
     /// Enough for the first compiler to have seen what runs for each block.
     private static final int PROMPTS = 8;
-
-    private static final String PREFIX = "kvferry-rehearsal-";
-
-    /// Age of a folder that no rehearsal uses any more: many times what one may take.
-    private static final Duration LEFTOVER_AGE = Duration.ofMinutes(10);
 
     private final Thread thread;
 
@@ -111,8 +102,7 @@ final class Rehearsal {
     /// @throws KvFerryException when one fails, or time is up
     static void handOff(OptionValues options, Path parent, int prompts, Deadline limit)
             throws IOException, InterruptedException {
-        Path folder = Files.createTempDirectory(parent, PREFIX); // mode 0700
-        deleteLeftovers(parent, folder);
+        Path folder = Files.createTempDirectory(parent, "kvferry-rehearsal-"); // mode 0700
         try (var engine = new RehearsalEngine(options, folder, limit)) {
             for (int prompt = 0; prompt < prompts; prompt++) {
                 engine.save(prompt);
@@ -120,27 +110,6 @@ final class Rehearsal {
             }
         } finally {
             delete(folder);
-        }
-    }
-
-    /// Deletes what this user's processes left that were killed during a rehearsal.
-    ///
-    /// @param own a folder of this user, which stays
-    private static void deleteLeftovers(Path parent, Path own) {
-        try (var all = Files.newDirectoryStream(parent, PREFIX + "*")) {
-            var user = Files.getOwner(own);
-            var latest = Instant.now().minus(LEFTOVER_AGE);
-            for (Path folder : all) {
-                if (Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)
-                        && Files.getOwner(folder, LinkOption.NOFOLLOW_LINKS).equals(user)
-                        && Files.getLastModifiedTime(folder, LinkOption.NOFOLLOW_LINKS)
-                                .toInstant()
-                                .isBefore(latest)) {
-                    delete(folder);
-                }
-            }
-        } catch (IOException | DirectoryIteratorException | UnsupportedOperationException e) {
-            LOG.debug("folders of earlier rehearsals below {} may be left", parent, e);
         }
     }
 

@@ -9,7 +9,6 @@ import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
-import io.kvferry.backend.mooncake.store.remote.StoreTool;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
@@ -48,7 +47,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
         }
         if (choice.directory().isPresent()) {
             var master = choice.directory().get();
-            String name = StoreTool.MASTER_AT + master.address();
+            String name = RemoteStoreConfig.MASTER_AT + master.address();
             return new StoreAccess(
                     DirectoryStore.open(master, identity, announces),
                     name.hashCode(),

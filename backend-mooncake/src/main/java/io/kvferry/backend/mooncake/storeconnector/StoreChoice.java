@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.storeconnector;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
-import io.kvferry.backend.mooncake.store.remote.StoreTool;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
@@ -97,11 +96,11 @@ record StoreChoice(
         if (address.equals(EMBEDDED)) {
             return new StoreChoice(none, none, Optional.empty(), tenant, staging, ratio);
         }
-        boolean ours = address.startsWith(StoreTool.MASTER_AT);
+        boolean ours = address.startsWith(RemoteStoreConfig.MASTER_AT);
         var remote =
                 Optional.of(
                         new RemoteStoreConfig(
-                                StoreTool.withoutScheme(address),
+                                RemoteStoreConfig.withoutScheme(address),
                                 localHost(options, environment),
                                 options.has("secret_file")
                                         ? Optional.of(options.path("secret_file"))
@@ -149,7 +148,7 @@ record StoreChoice(
                             : metadata;
         }
         metadata = options.optionalString(StoreOptions.METADATA_SERVER).orElse(metadata).strip();
-        boolean ours = master.startsWith(StoreTool.MASTER_AT);
+        boolean ours = master.startsWith(RemoteStoreConfig.MASTER_AT);
         if (!told && (master.isEmpty() || metadata.isEmpty() || ours)) {
             return Optional.empty();
         }
@@ -330,7 +329,7 @@ record StoreChoice(
                         : file.map(json -> text(json, "master_server_address", "")).orElse("");
         return switch (mode) {
             case EMBEDDED -> {
-                if (named.startsWith(StoreTool.MASTER_AT)) {
+                if (named.startsWith(RemoteStoreConfig.MASTER_AT)) {
                     yield named; // no Mooncake reads it, so the file was written for us
                 }
                 if (master != null && !master.isBlank()) {

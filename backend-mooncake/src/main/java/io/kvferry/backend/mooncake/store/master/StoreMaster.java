@@ -49,7 +49,8 @@ public final class StoreMaster implements AutoCloseable {
             return new Settings("127.0.0.1", port, Duration.ofSeconds(10), Optional.empty(), false);
         }
 
-        Optional<FleetSecret> secret() {
+        /// What the file or the environment says.
+        public Optional<FleetSecret> secret() {
             return StoreSecret.of(secretFile);
         }
     }

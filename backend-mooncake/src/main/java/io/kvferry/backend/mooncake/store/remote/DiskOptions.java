@@ -91,7 +91,7 @@ public final class DiskOptions {
 
     /// The same options on the command line of an owner; what comes from the environment is
     /// inherited.
-    static List<String> arguments(OptionValues options) {
+    public static List<String> arguments(OptionValues options) {
         var arguments = new ArrayList<String>();
         if (options.has(PATH)) {
             add(arguments, PATH, options.path(PATH));

@@ -40,6 +40,9 @@ public record RemoteStoreConfig(
         Duration askLimit,
         Duration moveLimit,
         Map<String, String> engineSettings) {
+    /// Before the address of a directory of owners, which tells it from an owner.
+    public static final String MASTER_AT = "master://";
+
     private static final Duration ASK = Duration.ofSeconds(5);
     private static final Duration MOVE = Duration.ofSeconds(60);
 
@@ -69,6 +72,12 @@ public record RemoteStoreConfig(
     /// The defaults.
     public static RemoteStoreConfig of(String address) {
         return new RemoteStoreConfig(address, Optional.empty(), Optional.empty(), false, ASK, MOVE);
+    }
+
+    /// What stands behind `master://`, which may be left out where nothing but a master is meant.
+    public static String withoutScheme(String master) {
+        String text = master.strip();
+        return text.startsWith(MASTER_AT) ? text.substring(MASTER_AT.length()) : text;
     }
 
     /// The same for another owner.

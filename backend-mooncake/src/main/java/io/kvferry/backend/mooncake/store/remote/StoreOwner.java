@@ -100,7 +100,8 @@ public final class StoreOwner implements AutoCloseable {
                     Optional.of(tier));
         }
 
-        Optional<FleetSecret> secret() {
+        /// What the file or the environment says.
+        public Optional<FleetSecret> secret() {
             return StoreSecret.of(secretFile);
         }
     }

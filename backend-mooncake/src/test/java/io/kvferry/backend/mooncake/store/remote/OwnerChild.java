@@ -72,6 +72,17 @@ public final class OwnerChild implements AutoCloseable {
             return address;
         }
 
+        private void signal(String name) {
+            try {
+                String pid = Long.toString(process.pid());
+                if (new ProcessBuilder("kill", "-" + name, pid).start().waitFor() != 0) {
+                    throw new IllegalStateException("kill -" + name + " failed");
+                }
+            } catch (IOException | InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
         /// As kill -9.
         public void kill() {
             process.destroyForcibly();
@@ -86,7 +97,7 @@ public final class OwnerChild implements AutoCloseable {
     }
 
     /// That starts one, which says in a line of JSON where it is.
-    static List<String> command(int port, long bytes) {
+    public static List<String> command(int port, long bytes) {
         return List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                 "--enable-native-access=ALL-UNNAMED",
@@ -116,6 +127,16 @@ public final class OwnerChild implements AutoCloseable {
     /// `host:port`
     public String address() {
         return child.address();
+    }
+
+    /// It neither answers nor hangs up from here on.
+    public void stop() {
+        child.signal("STOP");
+    }
+
+    /// After [#stop].
+    public void proceed() {
+        child.signal("CONT");
     }
 
     /// As kill -9.

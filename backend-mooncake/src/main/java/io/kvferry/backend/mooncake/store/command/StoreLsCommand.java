@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
+import io.kvferry.backend.mooncake.store.remote.StoredKey;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 

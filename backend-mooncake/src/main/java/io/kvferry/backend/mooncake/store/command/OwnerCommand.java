@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
+import io.kvferry.backend.mooncake.store.remote.DiskOptions;
+import io.kvferry.backend.mooncake.store.remote.OwnerHttp;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoreOwner;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -118,7 +122,7 @@ public final class OwnerCommand implements CommandProvider {
             OptionValues options, StoreOwner.Settings settings) {
         return options.optionalString("master")
                 .map(text -> {
-                    var base = RemoteStoreConfig.of(StoreTool.withoutScheme(text));
+                    var base = RemoteStoreConfig.of(RemoteStoreConfig.withoutScheme(text));
                     var config =
                             new RemoteStoreConfig(
                                     base.address(),

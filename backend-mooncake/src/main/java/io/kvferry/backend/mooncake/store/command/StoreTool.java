@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterReader;
 import io.kvferry.backend.mooncake.store.master.MasterView;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoredKey;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -22,10 +25,7 @@ import java.util.Optional;
 import java.util.TreeMap;
 
 /// What the commands that look into a store have in common.
-public abstract class StoreTool implements CommandProvider {
-    /// How a directory of owners is told from an owner.
-    public static final String MASTER_AT = "master://";
-
+abstract class StoreTool implements CommandProvider {
     private static final Duration CLUSTER_LIMIT = Duration.ofSeconds(30);
     private static final StoreIdentity NOBODY = new StoreIdentity("", "kvferry store", "");
 
@@ -34,14 +34,14 @@ public abstract class StoreTool implements CommandProvider {
         return SpiVersion.Range.from(1, 0);
     }
 
-    public static Option secretFile() {
+    static Option secretFile() {
         return Option.of(
                 "secret_file",
                 Option.Type.PATH,
                 "file with the fleet's secret; " + FleetSecret.SETTING + " else");
     }
 
-    public static Option insecure() {
+    static Option insecure() {
         return Option.of(
                         "insecure",
                         Option.Type.BOOLEAN,
@@ -56,12 +56,6 @@ public abstract class StoreTool implements CommandProvider {
                 Option.Type.STRING,
                 "host:port of the directory (kvferry master) that lists this owner beside others;"
                         + " without it engines name the owner itself");
-    }
-
-    /// What stands behind `master://`, which may be left out where nothing but a master is meant.
-    public static String withoutScheme(String master) {
-        String text = master.strip();
-        return text.startsWith(MASTER_AT) ? text.substring(MASTER_AT.length()) : text;
     }
 
     static OptionSchema schema(Option... more) {
@@ -83,7 +77,7 @@ public abstract class StoreTool implements CommandProvider {
     }
 
     private static RemoteStoreConfig config(OptionValues options) {
-        var base = RemoteStoreConfig.of(withoutScheme(options.string("store")));
+        var base = RemoteStoreConfig.of(RemoteStoreConfig.withoutScheme(options.string("store")));
         return new RemoteStoreConfig(
                 base.address(),
                 base.localHost(),
@@ -98,7 +92,7 @@ public abstract class StoreTool implements CommandProvider {
     /// The owner that the options name, or those that the master lists that they name.
     private static List<RemoteStoreConfig> owners(OptionValues options) {
         var config = config(options);
-        return options.string("store").strip().startsWith(MASTER_AT)
+        return options.string("store").strip().startsWith(RemoteStoreConfig.MASTER_AT)
                 ? MasterView.ask(config).stream().map(owner -> config.at(owner.address())).toList()
                 : List.of(config);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.store.remote.OwnerChild;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;

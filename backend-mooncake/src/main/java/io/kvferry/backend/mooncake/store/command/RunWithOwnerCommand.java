@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.rdma.RdmaEnvironment;
+import io.kvferry.backend.mooncake.store.remote.DiskOptions;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -115,7 +117,9 @@ public final class RunWithOwnerCommand implements CommandProvider {
                         options.path(LOG),
                         options.duration(READY),
                         options.optionalString("master")
-                                .map(text -> StoreTool.MASTER_AT + StoreTool.withoutScheme(text)),
+                                .map(text ->
+                                        RemoteStoreConfig.MASTER_AT
+                                                + RemoteStoreConfig.withoutScheme(text)),
                         rdma,
                         context.err());
         var hook = new Thread(both::close, "kvferry-run-with-owner-stop");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -9,6 +9,9 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.master.StoreMaster;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.store.remote.StoreOwner;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
-import io.kvferry.backend.mooncake.store.master.MasterCommand;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.tck.command.CommandContract;
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.remote;
+package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.cluster.ClusterReader;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
+import io.kvferry.backend.mooncake.store.remote.StoredKey;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;

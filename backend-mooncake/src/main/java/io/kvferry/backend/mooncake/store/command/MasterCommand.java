@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.master;
+package io.kvferry.backend.mooncake.store.command;
 
-import io.kvferry.backend.mooncake.store.remote.StoreTool;
+import io.kvferry.backend.mooncake.store.master.MasterHttp;
+import io.kvferry.backend.mooncake.store.master.StoreMaster;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
