@@ -25,10 +25,14 @@ import java.util.concurrent.locks.LockSupport;
 
 /// A whole engine in a JVM of its own, to be killed, with the data plane of [KilledPlane]. It obeys
 /// lines on its input, `SEED TRANSFER`: the prompt of that seed, as a prefiller or as a decoder,
-/// and says `TRANSFER TOKENS` when it is done.
+/// and says `@ TRANSFER TOKENS` when it is done.
 final class EngineChild implements AutoCloseable {
     static final int PROMPT_TOKENS = 300;
     private static final String GONE = "gone ";
+
+    /// Begins what it says; what has another beginning is of a log, or of a dump of threads.
+    private static final String SAYS = "@ ";
+
     private static final Duration SILENCE = Duration.ofSeconds(150);
     private static final Duration SILENCE_STARVED = Duration.ofSeconds(450);
     private static final Duration LOOK = Duration.ofSeconds(1);
@@ -46,9 +50,9 @@ final class EngineChild implements AutoCloseable {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var pool = new BuddyStagingPool(64 << 20);
                 var engine = openPatiently(prefills, pPort, dPort, pool, kv)) {
-            System.out.println("READY");
+            System.out.println(SAYS + "READY");
             for (var line = in.readLine(); line != null; line = in.readLine()) {
-                obey(engine, prefills, pPort, dPort, line.split(" "));
+                obey(engine, prefills, pPort, dPort, kv, line.split(" "));
             }
         }
     }
@@ -80,16 +84,20 @@ final class EngineChild implements AutoCloseable {
         return kv.open(KvRole.CONSUMER, options, P2pEngines.host(pool));
     }
 
-    private static void obey(Engine engine, boolean prefills, int pPort, int dPort, String[] word) {
+    private static void obey(
+            Engine engine, boolean prefills, int pPort, int dPort, KilledPlane kv, String[] word) {
         var prompt = P2pEngines.prompt(Integer.parseInt(word[0]), PROMPT_TOKENS);
         var handle =
                 prefills
-                        ? P2pEngines.prefill(engine, prompt, word[1], dPort)
-                        : P2pEngines.decode(engine, prompt, word[1], pPort);
+                        ? kv.prefill(engine, prompt, word[1], pPort, dPort)
+                        : kv.decode(engine, prompt, word[1], pPort, dPort);
         Thread.ofVirtual()
                 .start(() ->
                         System.out.println(
-                                word[1] + " " + P2pEngines.tokens(P2pEngines.finished(handle))));
+                                SAYS
+                                        + word[1]
+                                        + " "
+                                        + P2pEngines.tokens(P2pEngines.finished(handle))));
     }
 
     // The parent's end.
@@ -134,9 +142,12 @@ final class EngineChild implements AutoCloseable {
         String line = null;
         while (line == null && (!limit.passed() || !last.passed() && starves())) {
             line = poll(LOOK);
+            if (line != null && !line.startsWith(SAYS) && !line.startsWith(GONE)) {
+                line = null;
+            }
         }
-        if (line != null && !line.startsWith(GONE)) {
-            return line;
+        if (line != null && line.startsWith(SAYS)) {
+            return line.substring(SAYS.length());
         }
         var threads = line == null ? threads() : "";
         try {

@@ -5,13 +5,11 @@ import static io.kvferry.backend.nccl.EngineChild.PROMPT_TOKENS;
 import static io.kvferry.backend.nccl.P2pEngines.alone;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
-import static io.kvferry.backend.nccl.P2pEngines.decode;
 import static io.kvferry.backend.nccl.P2pEngines.finished;
 import static io.kvferry.backend.nccl.P2pEngines.freePorts;
 import static io.kvferry.backend.nccl.P2pEngines.host;
 import static io.kvferry.backend.nccl.P2pEngines.loaded;
 import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.prefill;
 import static io.kvferry.backend.nccl.P2pEngines.prompt;
 import static io.kvferry.backend.nccl.P2pEngines.tokens;
 import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
@@ -99,6 +97,18 @@ class EngineKillTest {
     }
 
     @Test
+    void aDecoderKilledWithProtocolZeroLeavesNothingHeld() throws IOException {
+        killDecodersWithProtocolZero(SHORT);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyDecodersKilledWithProtocolZeroLeaveNothingHeld() throws IOException {
+        killDecodersWithProtocolZero(LONG);
+    }
+
+    @Test
     @Tag("soak")
     @Timeout(1800)
     void manyKilledDecodersLeaveNothingHeld() throws IOException {
@@ -117,6 +127,15 @@ class EngineKillTest {
     @Timeout(1800)
     void manyDecodersKilledOverNcclLeaveNothingHeld() throws IOException {
         killDecodersOverNccl(LONG);
+    }
+
+    private static void killDecodersWithProtocolZero(int rounds) throws IOException {
+        var nccl = NcclDouble.load();
+        nccl.reset();
+        killDecoders(rounds, KilledPlane.vllm());
+        assertThat(nccl.count(Count.SENDS)).as("operations of NCCL").isPositive();
+        nccl.assertClean();
+        nccl.reset(); // other tests have both ranks in this process
     }
 
     private static void killPrefillersOverNccl(int rounds) throws IOException {
@@ -166,7 +185,8 @@ class EngineKillTest {
                     for (int i = 0; i < REQUESTS; i++) {
                         var name = "r" + round + "-" + i;
                         p.tell(i, name);
-                        requests.add(decode(d, prompt(i, PROMPT_TOKENS), name, pPort));
+                        var prompt = prompt(i, PROMPT_TOKENS);
+                        requests.add(kv.decode(d, prompt, name, pPort, dPort));
                     }
                     for (int i = 1 + random.nextInt(REQUESTS - 1); i > 0; i--) { // are through
                         finished(requests.get(i - 1));
@@ -186,7 +206,8 @@ class EngineKillTest {
                 assertThat(p.hear()).isEqualTo("READY");
                 untilOneIsHandedOver(name -> {
                     p.tell(0, name);
-                    var outcome = finished(decode(d, prompt(0, PROMPT_TOKENS), name, pPort));
+                    int[] prompt = prompt(0, PROMPT_TOKENS);
+                    var outcome = finished(kv.decode(d, prompt, name, pPort, dPort));
                     assertThat(tokens(outcome)).isEqualTo(expected.getFirst());
                     return loaded(outcome) > 0;
                 });
@@ -221,7 +242,8 @@ class EngineKillTest {
                     for (int i = 0; i < REQUESTS; i++) {
                         var name = i + "-" + round;
                         d.tell(i, name);
-                        requests.add(prefill(p, prompt(i, PROMPT_TOKENS), name, dPort));
+                        var prompt = prompt(i, PROMPT_TOKENS);
+                        requests.add(kv.prefill(p, prompt, name, pPort, dPort));
                     }
                     for (int i = 1 + random.nextInt(REQUESTS - 1); i > 0; i--) { // some are through
                         var line = d.hear();
@@ -241,7 +263,7 @@ class EngineKillTest {
                 long before = sends(p);
                 untilOneIsHandedOver(name -> {
                     d.tell(0, name);
-                    finished(prefill(p, prompt(0, PROMPT_TOKENS), name, dPort));
+                    finished(kv.prefill(p, prompt(0, PROMPT_TOKENS), name, pPort, dPort));
                     assertThat(d.hear()).isEqualTo(name + " " + expected.getFirst());
                     return sends(p) > before;
                 });
@@ -251,7 +273,7 @@ class EngineKillTest {
     }
 
     private static long sends(Engine engine) {
-        return engine.stats().kvConnector().counters().getOrDefault("p2p_sends", 0L);
+        return engine.stats().kvConnector().counters().getOrDefault("p2p_bytes_sent", 0L);
     }
 
     private static void pause(Random random) {
