@@ -12,8 +12,6 @@ import java.util.Arrays;
 ///
 /// Threading: scheduler thread only.
 public final class CachePool {
-    private static final int NONE = -1;
-
     private final int blocks;
     private final int[] refs;
     private final int[] next;
@@ -135,11 +133,7 @@ public final class CachePool {
     ///
     /// @return whether this block is the one that is found from now on
     public boolean publish(int block, HashChain chain, int position, int group) {
-        if (index.contains(block) || index.find(chain, position, group, NONE) != NONE) {
-            return false;
-        }
-        index.put(block, chain, position, group);
-        return true;
+        return !index.contains(block) && index.putIfAbsent(block, chain, position, group);
     }
 
     /// Forgets all cached content; held blocks stay with their holders.

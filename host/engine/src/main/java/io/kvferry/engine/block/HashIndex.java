@@ -64,21 +64,27 @@ final class HashIndex {
     }
 
     private boolean equal(int block, HashChain chain, int position, int group) {
-        return groups[block] == group && chain.matches(position, words, 4 * block);
+        return chain.matches(position, words, 4 * block) && groups[block] == group;
     }
 
-    void put(int block, HashChain chain, int position, int group) {
+    /// Enters a block that is not in the table, unless another one has its hash.
+    ///
+    /// @return whether it is in the table now
+    boolean putIfAbsent(int block, HashChain chain, int position, int group) {
+        int slot = home(chain.word(position, 0), group);
+        for (; slots[slot] != EMPTY; slot = slot + 1 & mask) {
+            if (equal(slots[slot], chain, position, group)) {
+                return false;
+            }
+        }
         for (int i = 0; i < 4; i++) {
             words[4 * block + i] = chain.word(position, i);
         }
         groups[block] = group;
-        int slot = home(words[4 * block], group);
-        while (slots[slot] != EMPTY) {
-            slot = slot + 1 & mask;
-        }
         slots[slot] = block;
         slotOf[block] = slot;
         size++;
+        return true;
     }
 
     void remove(int block) {

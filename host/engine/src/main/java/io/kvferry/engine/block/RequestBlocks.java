@@ -86,8 +86,10 @@ public final class RequestBlocks implements BlockTable {
                 group[position] = pool.allocate();
             }
         }
-        for (var group : ids) {
-            Arrays.sort(group, count, positions);
+        if (missing > 1) {
+            for (var group : ids) {
+                Arrays.sort(group, count, positions);
+            }
         }
         count = positions;
         return true;

@@ -70,14 +70,15 @@ final class RequestLifecycle {
         }
     }
 
-    /// A request's state and its links in the list of that state; changed here alone.
-    static final class Place {
+    /// A request's state and its links in the list of that state; changed here alone. What a
+    /// request is made on, so that its state lies beside the rest that each step looks at.
+    abstract static class Place {
         private Status status = Status.NEW;
         private @Nullable RequestState before;
         private @Nullable RequestState after;
         private boolean countedAsPreempted;
 
-        Status status() {
+        final Status status() {
             return status;
         }
     }
@@ -103,7 +104,7 @@ final class RequestLifecycle {
     ///
     /// @throws IllegalStateException when its state does not allow it
     void change(RequestState request, Change change) {
-        var place = request.place;
+        var place = place(request);
         if (!change.from.contains(place.status)) {
             throw new IllegalStateException(
                     "request " + request + " is not in a state for " + change);
@@ -131,8 +132,9 @@ final class RequestLifecycle {
             case WAITING, READY, LOADING -> queue(from).remove(request);
             case NEW, ENDED -> {}
         }
-        if (request.place.countedAsPreempted) {
-            request.place.countedAsPreempted = false;
+        var place = place(request);
+        if (place.countedAsPreempted) {
+            place.countedAsPreempted = false;
             preempted--;
         }
     }
@@ -172,7 +174,7 @@ final class RequestLifecycle {
 
     /// The one behind a waiting, ready or loading request; ask before the request is moved.
     static @Nullable RequestState next(RequestState request) {
-        return request.place.after;
+        return place(request).after;
     }
 
     boolean hasWaiting() {
@@ -234,6 +236,11 @@ final class RequestLifecycle {
         return next;
     }
 
+    /// Its private part, which is seen through this type alone.
+    private static Place place(RequestState request) {
+        return request;
+    }
+
     /// Requests in order of priority, linked through their [Place].
     private static final class Queue {
         private @Nullable RequestState first;
@@ -246,18 +253,18 @@ final class RequestLifecycle {
             if (ahead) {
                 for (var at = first;
                         at != null && at.priority() < request.priority();
-                        at = at.place.after) {
+                        at = place(at).after) {
                     before = at;
                 }
             } else {
                 before = last;
                 while (before != null && before.priority() > request.priority()) {
-                    before = before.place.before;
+                    before = place(before).before;
                 }
             }
-            var after = before == null ? first : before.place.after;
-            request.place.before = before;
-            request.place.after = after;
+            var after = before == null ? first : place(before).after;
+            place(request).before = before;
+            place(request).after = after;
             link(before, request, after);
             size++;
         }
@@ -267,30 +274,30 @@ final class RequestLifecycle {
             if (before == null) {
                 first = request;
             } else {
-                before.place.after = request;
+                place(before).after = request;
             }
             if (after == null) {
                 last = request;
             } else {
-                after.place.before = request;
+                place(after).before = request;
             }
         }
 
         void remove(RequestState request) {
-            var before = request.place.before;
-            var after = request.place.after;
+            var before = place(request).before;
+            var after = place(request).after;
             if (before == null) {
                 first = after;
             } else {
-                before.place.after = after;
+                place(before).after = after;
             }
             if (after == null) {
                 last = before;
             } else {
-                after.place.before = before;
+                place(after).before = before;
             }
-            request.place.before = null;
-            request.place.after = null;
+            place(request).before = null;
+            place(request).after = null;
             size--;
         }
     }

@@ -32,7 +32,7 @@ import java.util.function.IntUnaryOperator;
 
 /// All that the scheduler knows about one request. Made by the submitting thread, then handed over
 /// to the scheduler.
-public final class RequestState implements RequestView {
+public final class RequestState extends RequestLifecycle.Place implements RequestView {
     final String id;
     final GenerationRequest request;
     final Generation generation;
@@ -47,9 +47,6 @@ public final class RequestState implements RequestView {
 
     /// Tokens of the blocks in `hashes`.
     private int hashedTokens;
-
-    /// Its state, which [RequestLifecycle] alone changes.
-    final RequestLifecycle.Place place = new RequestLifecycle.Place();
 
     /// Tokens whose KV is in the blocks.
     int computed;
@@ -197,10 +194,6 @@ public final class RequestState implements RequestView {
 
     int generatedCount() {
         return tokens.count() - promptTokens;
-    }
-
-    Status status() {
-        return place.status();
     }
 
     /// The smaller, the sooner.

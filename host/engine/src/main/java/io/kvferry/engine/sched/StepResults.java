@@ -56,6 +56,7 @@ final class StepResults {
         boolean clean = areClean(results);
         long now = System.nanoTime();
         int computed = 0;
+        var first = results.getFirst();
         for (int i = 0; i < schedule.size(); i++) {
             var item = schedule.get(i);
             var request = item.state();
@@ -69,7 +70,6 @@ final class StepResults {
                     || (!clean && skippedOrFailed(results, i, request))) {
                 continue;
             }
-            var first = results.getFirst();
             computed += item.count();
             if (item.sampled()) {
                 telemetry.token(request.clock, now);

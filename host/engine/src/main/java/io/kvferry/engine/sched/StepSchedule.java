@@ -2,6 +2,7 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.worker.PlannedItem;
 import io.kvferry.spi.kv.BlockTable;
@@ -10,13 +11,15 @@ import io.kvferry.spi.kv.StepView;
 
 import java.util.AbstractList;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.RandomAccess;
 
 /// What a step computes; reused from step to step.
 public final class StepSchedule extends AbstractList<StepSchedule.ScheduledTokens>
         implements StepView, RandomAccess {
-    private final List<ScheduledTokens> slots = new ArrayList<>();
+    private ScheduledTokens[] slots = {};
     private int size;
     private int tokens;
     private long number;
@@ -34,10 +37,13 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     }
 
     void add(RequestState request, int from, int count, boolean first) {
-        if (size == slots.size()) {
-            slots.add(new ScheduledTokens(request));
+        if (size == slots.length) {
+            slots = Arrays.copyOf(slots, Math.max(16, 2 * size));
+            for (int i = size; i < slots.length; i++) {
+                slots[i] = new ScheduledTokens(request);
+            }
         }
-        slots.get(size++).set(request, from, count, first);
+        slots[size++].set(request, from, count, first);
         tokens += count;
     }
 
@@ -47,8 +53,8 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
     void discard(RequestState request) {
         for (int i = 0; i < size; i++) {
-            if (slots.get(i).state() == request) {
-                slots.get(i).discarded = true;
+            if (slots[i].state() == request) {
+                slots[i].discarded = true;
                 anyDiscarded = true;
             }
         }
@@ -62,12 +68,12 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         }
         int kept = 0;
         for (int i = 0; i < size; i++) {
-            var slot = slots.get(i);
+            var slot = slots[i];
             if (slot.discarded) {
                 tokens -= slot.count();
             } else {
-                slots.set(i, slots.get(kept));
-                slots.set(kept++, slot);
+                slots[i] = slots[kept];
+                slots[kept++] = slot;
             }
         }
         size = kept;
@@ -75,7 +81,7 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
     @Override
     public ScheduledTokens get(int index) {
-        return slots.get(index);
+        return slots[Objects.checkIndex(index, size)];
     }
 
     @Override
@@ -95,7 +101,7 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
     @Override
     public ScheduledRequest scheduled(int index) {
-        return slots.get(index);
+        return get(index);
     }
 
     @Override
@@ -104,8 +110,8 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     }
 
     /// One request's part of the step that is planned; reused from step to step. References that
-    /// stay the same are not written again, and what several readers of a step ask for is looked up
-    /// once: with hundreds of running requests both count.
+    /// stay the same are not written again, and what a step asks of each request is kept here: with
+    /// hundreds of running requests, following references to their parts takes most of the time.
     public static final class ScheduledTokens implements PlannedItem, StepView.ScheduledRequest {
         private RequestState state;
         private int start;
@@ -114,6 +120,8 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         private boolean admitted;
         private boolean sampled;
         private SamplingParams sampling;
+        private boolean plain;
+        private boolean scoresPrompt;
         private List<EncoderInput> inputs = List.of();
 
         /// The step's result is void, because a load it relied on failed or is late.
@@ -122,12 +130,19 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         ScheduledTokens(RequestState state) {
             this.state = state;
             this.sampling = state.sampling();
+            lookUpOptions();
+        }
+
+        private void lookUpOptions() {
+            plain = sampling.options().equals(SamplingOptions.NONE);
+            scoresPrompt = sampling.options().scoresPrompt();
         }
 
         void set(RequestState request, int from, int tokens, boolean first) {
             if (state != request) {
                 state = request;
                 sampling = request.sampling();
+                lookUpOptions();
             }
             start = from;
             count = tokens;
@@ -187,8 +202,18 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         }
 
         @Override
+        public boolean isPlain() {
+            return plain;
+        }
+
+        @Override
         public int promptTokens() {
             return state.promptTokenCount();
+        }
+
+        @Override
+        public int promptLogits() {
+            return scoresPrompt ? PlannedItem.super.promptLogits() : 0;
         }
 
         @Override

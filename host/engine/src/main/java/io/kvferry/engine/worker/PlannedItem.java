@@ -2,6 +2,7 @@
 package io.kvferry.engine.worker;
 
 import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.spi.kv.BlockTable;
 
@@ -25,6 +26,11 @@ public interface PlannedItem {
     boolean sampled();
 
     SamplingParams sampling();
+
+    /// Whether its sampling has no options, so that a runner may choose tokens itself.
+    default boolean isPlain() {
+        return sampling().options().equals(SamplingOptions.NONE);
+    }
 
     /// How many of the request's tokens, from the first on, are its prompt.
     int promptTokens();

@@ -31,6 +31,10 @@ public final class RankResult {
 
     private int size;
     private boolean clean = true;
+
+    /// Whether any log-probabilities are there.
+    private boolean scored;
+
     private StepReport kvReport = nothing(0, 0);
     private StepReport ecReport = nothing(0, 0);
     private @Nullable Failure kvDefect;
@@ -49,8 +53,8 @@ public final class RankResult {
     }
 
     public void reset(int items, int rank, long step) {
+        forgetItems();
         size = items;
-        clean = true;
         if (tokens.length < items) {
             int capacity = Math.max(items, 2 * tokens.length);
             tokens = new int[capacity];
@@ -60,10 +64,6 @@ public final class RankResult {
             promptLogprobs = new @Nullable TokenLogprobs[capacity] @Nullable [];
         }
         Arrays.fill(tokens, 0, items, NO_TOKEN);
-        Arrays.fill(failures, 0, items, null);
-        Arrays.fill(skipped, 0, items, false);
-        Arrays.fill(logprobs, 0, items, null);
-        Arrays.fill(promptLogprobs, 0, items, null);
         kvReport = nothing(rank, step);
         ecReport = kvReport;
         kvDefect = null;
@@ -73,6 +73,20 @@ public final class RankResult {
         kvUnclosed = false;
         ecUnclosed = false;
         encodeFailures.clear();
+    }
+
+    /// Clears what few steps write.
+    private void forgetItems() {
+        if (!clean) {
+            Arrays.fill(failures, null);
+            Arrays.fill(skipped, false);
+            clean = true;
+        }
+        if (scored) {
+            Arrays.fill(logprobs, null);
+            Arrays.fill(promptLogprobs, null);
+            scored = false;
+        }
     }
 
     public int size() {
@@ -91,6 +105,7 @@ public final class RankResult {
 
     public void logprobs(int item, TokenLogprobs values) {
         logprobs[item] = values;
+        scored = true;
     }
 
     /// Log-probabilities of the tokens that follow the first ones of this step, all of them the
@@ -106,6 +121,7 @@ public final class RankResult {
         if (values == null) {
             values = new TokenLogprobs[count];
             promptLogprobs[item] = values;
+            scored = true;
         }
         values[at] = value;
     }

@@ -4,7 +4,6 @@ package io.kvferry.engine.worker.rank;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelRunner;
 import io.kvferry.engine.model.RunnerContext;
-import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.StepOutput;
 import io.kvferry.engine.worker.CloseStack;
 import io.kvferry.engine.worker.Handshakes;
@@ -348,8 +347,7 @@ public final class RankWorker implements AutoCloseable {
         public void token(int item, int token) {
             int at = batch.planned(item);
             var now = plan;
-            if (now != null
-                    && !now.items().get(at).sampling().options().equals(SamplingOptions.NONE)) {
+            if (now != null && !now.items().get(at).isPlain()) {
                 result.fail(
                         at,
                         new Failure(
