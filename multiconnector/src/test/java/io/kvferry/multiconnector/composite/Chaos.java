@@ -69,6 +69,21 @@ record Chaos(
         return new Chaos(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2);
     }
 
+    /// As [#steady], later still.
+    Chaos slow() {
+        return new Chaos(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12);
+    }
+
+    /// Loads within a step, a few blocks of what it has, and fails often.
+    Chaos inStep() {
+        return new Chaos(0, 0.1, 1, 1, 0.6, 0, 0, twice, 0, 0, 0);
+    }
+
+    /// Leaves half of its loads undone, and answers no revocation.
+    Chaos unanswering() {
+        return new Chaos(0, 0, 0, 0, 0, 0.5, 1, twice, 0, 0, late);
+    }
+
     /// Throws more often.
     Chaos throwingMore() {
         return new Chaos(

@@ -59,6 +59,8 @@ final class ChaosEc implements EcConnectorProvider {
     private final Random random;
     private boolean foresees;
     private boolean failsOften;
+    private boolean slow;
+    private boolean unanswering;
     volatile Chaos chaos = Chaos.NONE;
 
     /// @param far whether the worker halves are in other processes, each with a store of its own
@@ -71,13 +73,28 @@ final class ChaosEc implements EcConnectorProvider {
 
     void unsettle() {
         var drawn = Chaos.of(random);
-        chaos = failsOften ? drawn.failing() : drawn;
+        chaos =
+                failsOften
+                        ? drawn.failing()
+                        : slow ? drawn.slow() : unanswering ? drawn.unanswering() : drawn;
     }
 
     /// As [ChaosKv#failOften].
     void failOften() {
         failsOften = true;
         chaos = chaos.failing();
+    }
+
+    /// Never fails, and loads late.
+    void beSlow() {
+        slow = true;
+        chaos = chaos.slow();
+    }
+
+    /// Leaves half of its loads undone, and answers no revocation until [#answer].
+    void leaveUnanswered() {
+        unanswering = true;
+        chaos = chaos.unanswering();
     }
 
     void answer() {
@@ -273,6 +290,11 @@ final class ChaosEc implements EcConnectorProvider {
         }
 
         private void execute(TransferId id, EcItem item, EncoderCache cache) {
+            if (cache.get(item.hash()).isPresent()) {
+                // a sibling failed on another rank only: what it brought here stays as it is
+                end(id, new Completion.Completed(0));
+                return;
+            }
             var bytes = store.get(item.hash());
             if (bytes == null || own.nextDouble() < habits.fail()) {
                 end(

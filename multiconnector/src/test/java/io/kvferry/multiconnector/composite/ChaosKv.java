@@ -64,6 +64,7 @@ final class ChaosKv implements KvConnectorProvider {
     private boolean foresees;
     private boolean takesOver;
     private boolean steady;
+    private boolean inStep;
     private double foresight;
     private boolean foreseesAttempts;
     private boolean hangs;
@@ -91,9 +92,11 @@ final class ChaosKv implements KvConnectorProvider {
         var drawn = Chaos.of(random);
         drawn = hangs ? drawn.throwingMore() : drawn;
         chaos =
-                failsOften
-                        ? drawn.failing()
-                        : takesOver ? drawn.takingOver() : steady ? drawn.steady() : drawn;
+                inStep
+                        ? drawn.inStep()
+                        : failsOften
+                                ? drawn.failing()
+                                : takesOver ? drawn.takingOver() : steady ? drawn.steady() : drawn;
     }
 
     /// From now on its halves take long to be closed now and then, and write garbage until they
@@ -123,6 +126,12 @@ final class ChaosKv implements KvConnectorProvider {
     void beSteady() {
         steady = true;
         chaos = chaos.steady();
+    }
+
+    /// Loads within a step, from now on and whatever else it does, and fails often.
+    void loadInStep() {
+        inStep = true;
+        chaos = chaos.inStep();
     }
 
     /// Offers little, and more when it is asked again.

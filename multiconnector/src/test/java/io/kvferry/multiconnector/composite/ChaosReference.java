@@ -30,6 +30,13 @@ import java.util.stream.IntStream;
 record ChaosReference(List<int[]> tokens, Map<String, byte[]> blocks) {
     static final int PROMPTS = 6;
     static final int TOKENS = 24;
+
+    /// Small items, far more than there is room for: each is loaded again and again.
+    private static final int SMALL = 12;
+
+    /// Rows of the largest item.
+    static final int ITEM_ROWS = 7;
+
     static final int BLOCK_TOKENS = 4;
     static final Map<String, Object> MODEL =
             Map.of(
@@ -100,11 +107,11 @@ record ChaosReference(List<int[]> tokens, Map<String, byte[]> blocks) {
         return GenerationRequest.of(prompt, sampling).withItems(items);
     }
 
-    /// A request of less than a block, with a small item that nobody else has.
+    /// A request of less than a block, with a small item that only a few others have.
     static GenerationRequest small(int i) {
         var prompt = new int[] {1, 2, 3};
         return GenerationRequest.of(prompt, SamplingParams.greedy(1))
-                .withItems(List.of(item("s" + i, 0, 2, true)));
+                .withItems(List.of(item("s" + i % SMALL, 0, 2, true)));
     }
 
     private static EncoderInput item(String hash, int position, int rows, boolean withContent) {

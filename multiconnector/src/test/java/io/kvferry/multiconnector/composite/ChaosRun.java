@@ -43,15 +43,19 @@ final class ChaosRun {
     /// Small requests at once that come and go while others wait.
     private static final int FLOOD = 6;
 
-    /// Rows of the largest item, and of the largest two of a request.
-    private static final int ITEM_ROWS = 7;
-
+    /// Rows of the largest two items of a request.
     private static final int REQUEST_ROWS = 12;
 
     /// Threads that submit while an engine is closed, and how long their submissions take at most.
     private static final int CLIENTS = 3;
 
     private static final int LATE_NANOS = 8_000_000;
+
+    /// Steps in which requests may go on although blocks are out of use.
+    private static final int LACKING = 300;
+
+    /// Far longer than any limit of the engine's.
+    private static final Duration STALL = Duration.ofSeconds(2);
 
     /// How long an engine is left alone that has nothing to do at once.
     private static final long REST_NANOS = 300_000;
@@ -115,6 +119,7 @@ final class ChaosRun {
     private final boolean flooded;
     private final boolean smallItems;
     private int floods;
+
     private final List<RequestHandle> flood = new ArrayList<>();
     private int kills;
 
@@ -139,18 +144,13 @@ final class ChaosRun {
     /// Small requests come as fast as they go, until those that were there before have ended.
     private void mayFlood() {
         flood.removeIf(handle -> handle.await(Deadline.in(Duration.ZERO)).isPresent());
-        while (flooded && flood.size() < FLOOD && !allEnded()) {
+        while (flooded && flood.size() < FLOOD && open() > 0) {
             var request =
                     smallItems
                             ? ChaosReference.small(floods++)
                             : ChaosReference.request(0, 1, true);
             flood.add(engine.submit(request.withPriority(scene.leastUrgent())));
         }
-    }
-
-    private boolean allEnded() {
-        return submitted.stream()
-                .allMatch(each -> each.handle.await(Deadline.in(Duration.ZERO)).isPresent());
     }
 
     /// An engine that only encodes refuses at once what will never fit.
@@ -230,9 +230,10 @@ final class ChaosRun {
         var random = scene.random;
         int ranks = 1 << random.nextInt(where == Where.PROCESSES ? 2 : 3);
         boolean encodeOnly = random.nextInt(8) == 0;
-        int drawnRows = ITEM_ROWS + random.nextInt(REQUEST_ROWS + 1 - ITEM_ROWS);
-        boolean scarceRows = scene.crowded || scene.rivalry == Rivalry.SMALL_ITEMS;
-        int rows = scarceRows ? ITEM_ROWS : drawnRows;
+        int drawnRows =
+                ChaosReference.ITEM_ROWS
+                        + random.nextInt(REQUEST_ROWS + 1 - ChaosReference.ITEM_ROWS);
+        int rows = scene.scarceRows() ? ChaosReference.ITEM_ROWS : drawnRows;
         var policy =
                 random.nextBoolean() && !scene.bare
                         ? LoadFailurePolicy.FAIL
@@ -258,7 +259,12 @@ final class ChaosRun {
                             .encoder(rows, 1 + random.nextInt(rows))
                             .encodeOnly(encodeOnly)
                             .stepTokens(4 + random.nextInt(scene.crowded ? 4 : 30))
-                            .maxRunning(scene.crowded ? 2 : 1 + random.nextInt(5))
+                            .maxRunning(
+                                    scene.crowded
+                                            ? 2
+                                            : scene.rivalry == Rivalry.SMALL_ITEMS
+                                                    ? 1 + FLOOD
+                                                    : 1 + random.nextInt(5))
                             .worldSize(ranks)
                             .prefixCache(random.nextBoolean())
                             .loadLimit(Duration.ofMillis(2 * slower))
@@ -328,12 +334,7 @@ final class ChaosRun {
     }
 
     private void finish() {
-        // Whether a revocation is answered or not, no request waits for its load for ever.
-        var loads = new Patience(Duration.ofSeconds(20));
-        while (engine.stats().loading() > 0 && !loads.isOver()) {
-            step();
-        }
-        assertThat(engine.stats().loading()).as("%s", engine.describe()).isZero();
+        endAll(true);
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
         for (var leaf : scene.leaves) {
             leaf.answer();
@@ -341,6 +342,7 @@ final class ChaosRun {
         for (var leaf : scene.items) {
             leaf.answer();
         }
+        endAll(false);
         // A child that broke again and again is off for as long as the run took, a minute at most.
         var limit = new Patience(Duration.ofSeconds(120));
         boolean done = false;
@@ -348,7 +350,7 @@ final class ChaosRun {
             mayFlood();
             engine.checkInvariants();
             step();
-            done = flood.isEmpty() && allEnded() && isQuiet(engine.stats());
+            done = flood.isEmpty() && isQuiet(engine.stats());
         }
         engine.step();
         engine.checkInvariants();
@@ -378,6 +380,40 @@ final class ChaosRun {
         for (var each : submitted) {
             checkOutcome(each, expected, kills > 0);
         }
+    }
+
+    /// Every request ends: no load, lookup, item or row is waited for without end, and small
+    /// requests that come and go overtake nobody for ever.
+    ///
+    /// @param silent whether children never answer. Requests that lack blocks which are out of use
+    ///   until they do may wait then
+    private void endAll(boolean silent) {
+        var patience = new Patience(STALL);
+        int lacking = 0;
+        for (long open = open(); open > 0; ) {
+            mayFlood();
+            engine.checkInvariants();
+            step();
+            var stats = engine.stats();
+            long still = open();
+            if (still < open || !stats.degraded().isEmpty()) {
+                patience = new Patience(STALL);
+                lacking = 0;
+            }
+            open = still;
+            if (silent && stats.quarantinedBlocks() > 0 && ++lacking > LACKING) {
+                return;
+            }
+            if (patience.isOver()) {
+                throw new AssertionError(open + " requests wait, " + stats + engine.describe());
+            }
+        }
+    }
+
+    private long open() {
+        return submitted.stream()
+                .filter(each -> each.handle.await(Deadline.in(Duration.ZERO)).isEmpty())
+                .count();
     }
 
     private boolean isQuiet(EngineStats stats) {

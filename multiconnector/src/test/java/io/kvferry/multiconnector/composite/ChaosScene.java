@@ -48,7 +48,11 @@ final class ChaosScene {
     private final boolean lastKind;
 
     /// As [#LAST], for what came after that.
-    private static final int RIVALS = 280;
+    private static final int RIVALS = 240;
+
+    /// Seeds of the normal run: those from [#RIVALS] on all have a rivalry, later ones every other
+    /// time.
+    private static final int NORMAL = 300;
 
     private final Random rivals;
 
@@ -64,7 +68,12 @@ final class ChaosScene {
         /// Small ones with small items come and go while others need the whole encoder cache.
         SMALL_ITEMS,
         /// Loads of items and of blocks fail together, so that items are needed again.
-        LOST_ITEMS
+        LOST_ITEMS,
+        /// Loads fail in the very step in which requests get rows for what comes behind the loaded
+        /// tokens: they need the rows before those again, and have the room themselves.
+        OWN_ROWS,
+        /// Loads of items are revoked, and not answered: their rows do not come back.
+        LOST_ROWS
     }
 
     /// Whether the engine has a leaf as its connector, and no composite.
@@ -84,9 +93,9 @@ final class ChaosScene {
         last = new Random(seed * 7877);
         lastKind = seed >= LAST;
         rivals = new Random(seed * 7873);
-        rivalry = Rivalry.values()[seed < RIVALS ? 0 : rivals.nextInt(Rivalry.values().length)];
+        rivalry = rivalry(seed);
         boolean alone = rivalry == Rivalry.NONE;
-        bare = last(5) == 1 && alone;
+        bare = (last(5) == 1 && alone) || rivalry == Rivalry.OWN_ROWS;
         boolean ahead = last(4) == 1 && alone;
         crowded = rivalry == Rivalry.PRIORITIES || (!ahead && !bare && last(3) == 1);
         deep = newer(4) == 1;
@@ -101,7 +110,14 @@ final class ChaosScene {
             leaves.forEach(ChaosKv::failOften);
             items.forEach(ChaosEc::failOften);
         }
-        if (bare) { // what it failed to load it is asked for again
+        if (rivalry == Rivalry.SMALL_ITEMS) {
+            items.forEach(ChaosEc::beSlow);
+        } else if (rivalry == Rivalry.LOST_ROWS) {
+            items.forEach(ChaosEc::leaveUnanswered);
+        }
+        if (rivalry == Rivalry.OWN_ROWS) {
+            leaves.getFirst().loadInStep();
+        } else if (bare) { // what it failed to load it is asked for again
             leaves.getFirst().failOften();
             leaves.getFirst().foreseeOften(true);
         } else if (crowded) {
@@ -109,6 +125,21 @@ final class ChaosScene {
         } else if (lastKind) {
             leaves.forEach(leaf -> leaf.hangInClose(far));
         }
+    }
+
+    private static Rivalry rivalry(long seed) {
+        var all = Rivalry.values();
+        boolean none = seed < RIVALS || (seed >= NORMAL && seed / all.length % 2 == 0);
+        return none ? Rivalry.NONE : all[(int) (seed % all.length)];
+    }
+
+    /// Whether there is room for the largest item and nothing else.
+    boolean scarceRows() {
+        return crowded
+                || switch (rivalry) {
+                    case SMALL_ITEMS, OWN_ROWS, LOST_ROWS -> true;
+                    case NONE, PRIORITIES, LOST_ITEMS -> false;
+                };
     }
 
     /// A number below `bound`, 0 for the older seeds.

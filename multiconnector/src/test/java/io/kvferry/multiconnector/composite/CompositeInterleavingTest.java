@@ -26,9 +26,10 @@ import java.util.stream.Collectors;
 /// | several ranks that end a load differently | blocks that one rank has not loaded | 33 |
 /// | short deadlines, revocations answered late or never | requests that wait for ever | 39 |
 /// | scarce blocks, items larger than half the encoder cache | references that preempted requests keep | 101 |
-/// | items without content that nobody has | failures of others than the request that needs the item | 4 |
-/// | requests that are more urgent than others | rows that a preempted request keeps while others run | 347 |
-/// | items that never get room | requests that wait for them for ever | 102 |
+/// | items without content that nobody has | failures of others than the request that needs the item | 242 |
+/// | requests that are more urgent than others | rows that a preempted request keeps while others run | |
+/// | loads of items that are not answered | requests that wait for their rows for ever | 245 |
+/// | loads that fail in their step, scarce rows | requests that wait for rows that they have themselves | 256 |
 /// | encode engines | items that are reserved in part | 159 |
 /// | encode engines, items larger than the cache | requests that wait for ever and block others | 3 |
 /// | leaves that report ends of loads that they may be given later | loads that never end, or end before a rank has done them | 46 |
@@ -38,7 +39,7 @@ import java.util.stream.Collectors;
 /// | leaves that throw | children that stay off, leases and ids that outlive them | |
 /// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | 234 |
 /// | engines with a leaf and no composite | ends of loads that a composite would have dropped | 223 |
-/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | 279 |
+/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | 230 |
 /// | deaths of workers | blocks and items that are found after they were lost | 2 |
 class CompositeInterleavingTest {
     private static final int AT_A_TIME = 4;
@@ -75,14 +76,14 @@ class CompositeInterleavingTest {
         "19, a request whose load is done is not overtaken by waiting ones",
         "113, a request whose load is done is not overtaken by waiting ones",
         "101, a request that is preempted gives its references on items back",
-        "347, a request that is preempted gives its references on items back",
-        "4, an item that nobody can serve fails the request that needs it and no other",
-        "102, a request does not wait for items that never get room",
+        "242, an item that nobody can serve fails the request that needs it and no other",
+        "245, a request does not wait for items that never get room",
         "159, room is reserved for all items of a request or for none",
         "3, an engine that only encodes refuses at once what it can never hold",
         "6, an engine that only encodes refuses at once what it can never hold",
         "223, the engine drops the end of a load that is not open",
-        "279, a composite drops the end of a load that its child was not given",
+        "256, a request does not wait for rows that it has itself",
+        "230, a composite drops the end of a load that its child was not given",
         "234, what a child has open does not end while it hangs in its close",
         "201, the ids of further tries differ between a composite and one in it",
     })
