@@ -81,7 +81,7 @@ public final class EngineCore implements AutoCloseable {
     private final EngineStep step;
     private final Scheduler scheduler;
     private final Admission admission;
-    private final ReaderWaker waker = new ReaderWaker(this::wakerBroke);
+    private final ReaderWaker waker = new ReaderWaker();
     private final ConcurrentLinkedQueue<Runnable> inbox = new ConcurrentLinkedQueue<>();
 
     /// A half of a connector asked for a step.
@@ -199,14 +199,6 @@ public final class EngineCore implements AutoCloseable {
         }
     }
 
-    /// Readers would wait for tokens that are there.
-    private void wakerBroke(Throwable cause) {
-        post(() -> {
-            throw new KvFerryException(
-                    ErrorCode.INTERNAL, "the thread that wakes readers failed: " + cause, cause);
-        });
-    }
-
     private String gone() {
         return "the engine cannot serve any more: " + health;
     }
@@ -226,7 +218,7 @@ public final class EngineCore implements AutoCloseable {
             boolean asked = woken;
             woken = false;
             boolean due = stepOrRestart(asked);
-            waker.stepEnded();
+            waker.stepEnded(scheduler.takePublished());
             return due;
         } catch (EngineStep.WorkersFailed e) {
             die(Failure.of(e.failure), e.failure);

@@ -256,6 +256,11 @@ public final class Scheduler {
         telemetry.flush();
     }
 
+    /// Whether requests got tokens since the last call, for which readers may wait.
+    public boolean takePublished() {
+        return results.takePublished();
+    }
+
     private List<StepReport> reports(
             List<RankResult> byRank, Function<RankResult, StepReport> family) {
         reports.clear();

@@ -34,6 +34,8 @@ final class StepResults {
 
     private int generatedTokens;
 
+    private boolean published;
+
     /// @param hasher of this thread
     StepResults(
             BlockHasher hasher,
@@ -97,6 +99,13 @@ final class StepResults {
         requests.end(request, reason, null);
     }
 
+    /// Whether tokens were appended since the last call.
+    boolean takePublished() {
+        boolean any = published;
+        published = false;
+        return any;
+    }
+
     private static boolean areClean(List<RankResult> results) {
         for (var result : results) {
             if (!result.isClean()) {
@@ -151,6 +160,7 @@ final class StepResults {
             request.generation.logprobs(logprobs.get());
         }
         request.append(token); // from here on readers see it
+        published = true;
         request.hash(hasher);
         generatedTokens++;
         Optional<FinishReason> reason;

@@ -198,9 +198,7 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
             long left = 1;
             while (read == sequence.published() && outcome == null && left > 0) {
                 awaitedBeyond = read;
-                if (listed.compareAndSet(false, true)) {
-                    waker.add(this);
-                }
+                list();
                 VarHandle.fullFence();
                 if (read == sequence.published()) { // else it came before anybody saw that we wait
                     left = changed.awaitNanos(limit.remainingNanos());
@@ -208,6 +206,18 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
             }
         } finally {
             awaitedBeyond = NOBODY;
+        }
+    }
+
+    private void list() {
+        if (!listed.compareAndSet(false, true)) {
+            return;
+        }
+        try {
+            waker.add(this);
+        } catch (Throwable e) { // or nobody would list it again
+            listed.set(false);
+            throw e;
         }
     }
 

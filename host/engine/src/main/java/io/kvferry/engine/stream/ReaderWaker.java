@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.stream;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -13,7 +16,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
-import java.util.function.Consumer;
 
 /// Wakes clients that wait for tokens, on a thread of its own. The scheduler thread says that a
 /// step has published tokens, which costs the same with one reader and with hundreds; the thread
@@ -33,6 +35,12 @@ public final class ReaderWaker implements AutoCloseable {
     private static final int CROWD = 32;
 
     private static final long LONGEST_PAUSE_NANOS = 200_000;
+
+    /// Rounds in a row in which something may be thrown, as when there is no memory for a moment,
+    /// and the pause after each.
+    private static final int MOST_FAILURES = 5;
+
+    private static final long FAILURE_PAUSE_NANOS = 20_000_000;
     private static final long CLOSE_MILLIS = 1_000;
 
     /// Those who read the tokens of one request. Asked and woken on the waker's thread.
@@ -44,8 +52,6 @@ public final class ReaderWaker implements AutoCloseable {
         void wake();
     }
 
-    private final Consumer<Throwable> broken;
-
     /// Those that began to wait since the last round, then all that wait: each once, whatever the
     /// number of its readers.
     private final Queue<Readers> arrived = new ConcurrentLinkedQueue<>();
@@ -55,18 +61,15 @@ public final class ReaderWaker implements AutoCloseable {
     /// How many are in either.
     private final AtomicInteger listed = new AtomicInteger();
 
-    /// Steps after which somebody waited.
+    /// Steps that published tokens while somebody waited.
     private final AtomicLong steps = new AtomicLong();
 
     private volatile boolean parked;
     private volatile boolean closed;
     private @Nullable Thread thread;
 
-    /// @param broken told when the thread ends because of what was thrown in it: nobody is woken
-    ///   any more
-    public ReaderWaker(Consumer<Throwable> broken) {
-        this.broken = broken;
-    }
+    /// Why the thread has ended, and nobody is woken any more.
+    private volatile @Nullable Throwable failure;
 
     /// Has readers woken when there is news for them. The caller looks for news after this, and
     /// then waits.
@@ -82,7 +85,19 @@ public final class ReaderWaker implements AutoCloseable {
 
     /// A step has published what it had. Readers that wait for it are woken; those that come later
     /// find it.
-    public void stepEnded() {
+    ///
+    /// @param published whether there was any token
+    /// @throws KvFerryException INTERNAL when the thread has failed: readers would wait for tokens
+    ///   that are there
+    public void stepEnded(boolean published) {
+        var cause = failure;
+        if (cause != null) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "the thread that wakes readers failed: " + cause, cause);
+        }
+        if (!published) {
+            return;
+        }
         // Tokens are published, then this looks; a reader is listed, then looks for tokens.
         VarHandle.fullFence();
         if (listed.get() == 0) {
@@ -107,13 +122,19 @@ public final class ReaderWaker implements AutoCloseable {
     }
 
     private void run() {
-        try {
-            while (!closed) {
+        int failures = 0;
+        while (!closed) {
+            try {
                 round();
+                failures = 0;
+            } catch (Throwable e) { // those that were not woken are still listed
+                failures++;
+                if (failures == MOST_FAILURES) {
+                    failure = e;
+                    return;
+                }
+                LockSupport.parkNanos(this, FAILURE_PAUSE_NANOS);
             }
-            wakeSome();
-        } catch (Throwable e) { // readers would wait for ever
-            broken.accept(e);
         }
     }
 
@@ -136,20 +157,21 @@ public final class ReaderWaker implements AutoCloseable {
     ///
     /// @return how many
     private int wakeSome() {
-        for (var each = arrived.poll(); each != null; each = arrived.poll()) {
+        for (var each = arrived.peek(); each != null; each = arrived.peek()) {
             waiting.add(each);
+            arrived.poll();
         }
-        int kept = 0;
-        for (var each : waiting) {
+        int woken = 0;
+        for (int i = waiting.size() - 1; i >= 0; i--) {
+            var each = waiting.get(i);
             if (each.haveNews()) {
-                each.wake();
-            } else {
-                waiting.set(kept++, each);
+                each.wake(); // what throws stays in the list
+                waiting.set(i, waiting.getLast());
+                waiting.removeLast();
+                listed.decrementAndGet();
+                woken++;
             }
         }
-        int woken = waiting.size() - kept;
-        waiting.subList(kept, waiting.size()).clear();
-        listed.addAndGet(-woken);
         return woken;
     }
 

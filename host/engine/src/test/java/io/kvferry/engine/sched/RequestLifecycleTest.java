@@ -28,7 +28,7 @@ import java.util.Random;
 class RequestLifecycleTest {
     private final RequestLifecycle lifecycle = new RequestLifecycle();
     private final CachePool pool = new CachePool(16, CachePool.Evictions.IGNORED);
-    private final ReaderWaker waker = new ReaderWaker(_ -> {});
+    private final ReaderWaker waker = new ReaderWaker();
     private int ids;
 
     private RequestState request(int priority) {
