@@ -17,18 +17,25 @@ import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.TransferId;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
 
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
 
 /// Room in the encoder cache: requests that cannot have any fail, the others get theirs in the end.
 class EncoderRoomTest {
@@ -303,35 +310,74 @@ class EncoderRoomTest {
         }
     }
 
+    private EngineConfig silent() {
+        ec.store.put("a", new byte[320]);
+        ec.silent = true;
+        return encoding(20)
+                .loadLimit(Duration.ofMillis(5))
+                .revokeLimit(Duration.ofMillis(5))
+                .closeLimit(Duration.ofMillis(5))
+                .ecConnector(ec, ec.config());
+    }
+
+    private static void stepUntil(Engine engine, BooleanSupplier condition) {
+        var limit = Deadline.in(Duration.ofSeconds(30));
+        while (!condition.getAsBoolean() && !limit.passed()) {
+            engine.step();
+        }
+        assertThat(condition.getAsBoolean()).as("%s", engine.describe()).isTrue();
+        engine.checkInvariants();
+    }
+
     /// The request that waited for the load is held, and the hold ends.
     @Test
     void rowsOfALoadThatIsNotAnsweredStayOutOfUseWhenAHoldOnThemEnds() {
-        ec.store.put("a", new byte[320]);
-        ec.silent = true;
         ec.hold = true;
-        ec.answersHolds = true;
-        try (var engine =
-                Engine.open(
-                        encoding(20)
-                                .loadLimit(Duration.ofMillis(5))
-                                .revokeLimit(Duration.ofMillis(5))
-                                .closeLimit(Duration.ofMillis(5))
-                                .ecConnector(ec, ec.config()))) {
+        ec.answered.add(TransferId.Direction.SAVE);
+        try (var engine = Engine.open(silent())) {
             assertFailed(
                     outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))),
                     ErrorCode.TIMEOUT);
             assertThat(engine.stats().held()).isEqualTo(1);
-            var limit = Deadline.in(Duration.ofSeconds(30));
-            while (engine.stats().held() > 0 && !limit.passed()) {
-                engine.step();
-            }
-            assertThat(engine.stats().held()).isZero();
+            stepUntil(engine, () -> engine.stats().held() == 0);
             assertFailed(
                     outcome(engine, engine.submit(withItems(2, item("a", 2, 10)))),
                     ErrorCode.TIMEOUT);
             assertFailed(
                     outcome(engine, engine.submit(withItems(3, item("b", 2, 11)))),
                     ErrorCode.TIMEOUT);
+        }
+    }
+
+    private static Stream<Completion.Result> answers() {
+        return Stream.of(
+                new Completion.Revoked(),
+                new Completion.Completed(0),
+                new Completion.Failed(new Failure(ErrorCode.STORAGE_IO, "scripted"), List.of()));
+    }
+
+    /// The load is answered while the hold is not: the connector may still read the rows.
+    @ParameterizedTest
+    @MethodSource("answers")
+    void rowsUnderAHoldThatIsNotAnsweredStayOutOfUseWhenTheirLoadEnds(Completion.Result answer) {
+        ec.hold = true;
+        ec.answer = answer;
+        try (var engine = Engine.open(silent())) {
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))),
+                    ErrorCode.TIMEOUT);
+            ec.answered.add(TransferId.Direction.LOAD);
+            stepUntil(engine, () -> !engine.describe().contains("LOAD LOAD"));
+            assertThat(engine.stats().encoderFree()).isEqualTo(10);
+            ec.hold = false;
+            stepUntil(engine, () -> engine.describe().contains("unanswered"));
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(2, item("b", 2, 11)))),
+                    ErrorCode.TIMEOUT);
+            assertThat(run(engine, withItems(3, item("c", 2, 10))).tokens()).hasSize(5);
+            ec.answered.add(TransferId.Direction.SAVE);
+            stepUntil(engine, () -> engine.stats().encoderFree() == 20);
+            assertThat(engine.stats().held()).isZero();
         }
     }
 

@@ -184,7 +184,7 @@ final class EncoderIndex {
     void endStep() {
         for (var item : fresh) {
             item.fresh = false;
-            if (items.get(item.hash) == item) {
+            if (items.get(item.hash) == item || detached.contains(item)) {
                 retain(item);
             }
         }

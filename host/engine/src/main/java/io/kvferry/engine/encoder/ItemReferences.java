@@ -209,7 +209,7 @@ final class ItemReferences {
     private void arrived(EncoderIndex.Item item) {
         item.load = null;
         if (item.dying) {
-            index.remove(item);
+            leaveToHolds(item);
             return;
         }
         item.ready = true;
@@ -234,9 +234,26 @@ final class ItemReferences {
             index.empty(item);
             return;
         }
-        item.users.forEach(user -> user.forget(item.hash));
-        item.users.clear();
-        index.remove(item);
+        leaveToHolds(item);
+    }
+
+    /// The item is for no request any more. Its rows come back, unless ended requests have it whose
+    /// items a connector holds: it may read them until its last hold has ended.
+    private void leaveToHolds(EncoderIndex.Item item) {
+        item.users.removeIf(user -> {
+            if (!user.held) {
+                user.forget(item.hash);
+            }
+            return !user.held;
+        });
+        if (item.users.isEmpty()) {
+            index.remove(item);
+            return;
+        }
+        item.dying = false;
+        item.ready = true; // nothing fills the rows any more
+        item.outdated = true; // it goes with its last reference
+        index.detach(item);
     }
 
     void encodeFailed(String hash, Failure failure) {
@@ -245,8 +262,7 @@ final class ItemReferences {
                     for (var user : item.users) {
                         broken.add(new EncoderScheduler.Broken(user.requestId, failure));
                     }
-                    item.users.clear();
-                    index.remove(item);
+                    leaveToHolds(item);
                 });
     }
 

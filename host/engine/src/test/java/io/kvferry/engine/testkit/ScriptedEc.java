@@ -68,8 +68,11 @@ public final class ScriptedEc implements EcConnectorProvider {
     /// Loads are neither done nor failed, and revocations not answered, while it is set.
     public volatile boolean silent;
 
-    /// Revocations of holds are answered all the same.
-    public volatile boolean answersHolds;
+    /// Transfers whose revocations are answered all the same.
+    public final Set<TransferId.Direction> answered = ConcurrentHashMap.newKeySet();
+
+    /// The answer to the revocation of a load.
+    public volatile Completion.Result answer = new Completion.Revoked();
 
     /// Thrown by the next endStep of a worker half.
     public final AtomicReference<@Nullable Error> error = new AtomicReference<>();
@@ -275,14 +278,14 @@ public final class ScriptedEc implements EcConnectorProvider {
         }
 
         private boolean answers(TransferId id, EncoderCache cache) {
-            boolean isHold = id.direction() == TransferId.Direction.SAVE;
-            if (silent && !(isHold && answersHolds)) {
+            if (silent && !answered.contains(id.direction())) {
                 return false;
             }
+            boolean isHold = id.direction() == TransferId.Direction.SAVE;
             if (!isHold) {
                 cache.discard(id.subject());
             }
-            done.add(new Completion(id, rank, new Completion.Revoked()));
+            done.add(new Completion(id, rank, isHold ? new Completion.Revoked() : answer));
             ended.add(id);
             return true;
         }
