@@ -54,6 +54,9 @@ final class ChaosRun {
     /// Steps in which requests may go on although blocks are out of use.
     private static final int LACKING = 300;
 
+    /// Steps between two looks at the engine's figures.
+    private static final int LOOK = 32;
+
     /// Far longer than any limit of the engine's.
     private static final Duration STALL = Duration.ofSeconds(2);
 
@@ -390,18 +393,28 @@ final class ChaosRun {
     private void endAll(boolean silent) {
         var patience = new Patience(STALL);
         int lacking = 0;
-        for (long open = open(); open > 0; ) {
+        long open = open();
+        for (int steps = 1; open > 0; steps++) {
             mayFlood();
             engine.checkInvariants();
             step();
-            var stats = engine.stats();
+            boolean over = patience.isOver();
             long still = open();
-            if (still < open || !stats.degraded().isEmpty()) {
+            if (still < open) {
+                open = still;
                 patience = new Patience(STALL);
                 lacking = 0;
             }
-            open = still;
-            if (silent && stats.quarantinedBlocks() > 0 && ++lacking > LACKING) {
+            if (steps % LOOK > 0 && !over) {
+                continue; // figures are much dearer than a step
+            }
+            var stats = engine.stats();
+            if (!stats.degraded().isEmpty()) {
+                patience = new Patience(STALL);
+                lacking = 0;
+            }
+            lacking += stats.quarantinedBlocks() > 0 ? LOOK : 0;
+            if (silent && lacking > LACKING) {
                 return;
             }
             if (patience.isOver()) {
