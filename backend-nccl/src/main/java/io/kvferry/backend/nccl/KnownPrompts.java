@@ -16,7 +16,8 @@ import java.util.concurrent.locks.ReentrantLock;
 final class KnownPrompts {
     private static final int MOST_ENGINES = 64;
 
-    private record EngineKey(String instance, String engineId, int dataParallelRank) {}
+    /// Engine ids differ whenever a configuration is read; where an engine listens stays.
+    private record EngineKey(String instance, String host, int port, int dataParallelRank) {}
 
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<EngineKey, Remembered<String, PromptMark>> engines =
@@ -46,10 +47,12 @@ final class KnownPrompts {
     }
 
     OfEngine of(SchedulerContext context) {
+        var settings = P2pSettings.from(context.options());
         var key =
                 new EngineKey(
                         context.instance(),
-                        context.config().engineId(),
+                        context.config().ip(),
+                        settings.port(context.config(), 0, context.engine().worldSize()),
                         context.engine().dataParallelRank());
         lock.lock();
         try {

@@ -200,6 +200,12 @@ record P2pSettings(
         if (!options.string(REQUEST_ID_FORM).contains(ID)) {
             throw new KvFerryException(ErrorCode.BAD_CONFIG, REQUEST_ID_FORM + " has no " + ID);
         }
+        var rest = options.string(REQUEST_ID_FORM).replace(ID, "").replace(PROMPT, "");
+        if (rest.contains("{") || rest.contains("}")) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    REQUEST_ID_FORM + " knows " + ID + " and " + PROMPT + " only");
+        }
         Optional<Path> file =
                 options.has("secret_file")
                         ? Optional.of(options.path("secret_file"))

@@ -12,7 +12,7 @@ import java.util.function.ToLongBiFunction;
 /// What a service remembers of things that are over, bounded in number and in bytes: peers and
 /// clients choose ids, and how long these are. The entries used last are kept.
 ///
-/// Threading: confined to one thread.
+/// Threading: one thread at a time.
 final class Remembered<K, V> {
     private static final int MOST = 1 << 14;
 

@@ -109,6 +109,10 @@ class OnePromptTest {
     }
 
     private final P2pNcclConnectorProvider provider = new P2pNcclConnectorProvider();
+
+    /// Each opening reads the configuration anew, which draws another engine id.
+    private int opened;
+
     private final List<TraceEvent.Incident> incidents = new ArrayList<>();
     private final String id =
             RequestAddresses.draw(
@@ -117,7 +121,7 @@ class OnePromptTest {
 
     private SchedulerConnector scheduler(KvRole role) {
         var extra = Map.<String, Object>of("protocol", 0L, "send_type", "PUT_ASYNC");
-        var config = ConnectorConfig.of(provider.name(), role, "e", extra);
+        var config = ConnectorConfig.of(provider.name(), role, "e" + opened++, extra);
         var host =
                 HostServices.of(
                         event -> {

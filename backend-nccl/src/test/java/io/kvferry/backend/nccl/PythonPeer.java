@@ -36,9 +36,18 @@ public final class PythonPeer implements AutoCloseable {
         var command = new ArrayList<>(List.of(python(), "-B", "../interop/nccl/" + script));
         command.addAll(arguments);
         errors = Files.createTempFile("kvferry-python", ".err");
-        process = new ProcessBuilder(command).redirectError(errors.toFile()).start();
+        process = start(command, errors);
         var out = process.inputReader(StandardCharsets.UTF_8);
         Thread.ofPlatform().daemon(true).start(() -> read(out));
+    }
+
+    private static Process start(List<String> command, Path errors) throws IOException {
+        try {
+            return new ProcessBuilder(command).redirectError(errors.toFile()).start();
+        } catch (IOException e) {
+            Files.deleteIfExists(errors);
+            throw e;
+        }
     }
 
     private void read(BufferedReader out) {

@@ -83,7 +83,17 @@ public final class VllmEngine implements AutoCloseable {
                                 String.valueOf(port),
                                 sendType,
                                 prefills ? "prefill" : "decode"));
-        assertThat(peer.hear()).isEqualTo("\"ready\"");
+        try {
+            assertThat(peer.hear()).isEqualTo("\"ready\"");
+        } catch (RuntimeException | Error e) {
+            peer.close();
+            throw e;
+        }
+    }
+
+    /// A port for one, which other tests do not take.
+    public static int freePort() throws IOException {
+        return P2pEngines.freePorts(1);
     }
 
     public String address() {

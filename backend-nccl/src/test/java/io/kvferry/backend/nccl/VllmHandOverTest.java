@@ -46,6 +46,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
 import java.util.Map;
 
 /// Whole engines that hand over by protocol 0, vLLM's, over the C double of NCCL: every loaded byte
@@ -303,8 +304,10 @@ class VllmHandOverTest {
             Files.delete(secret);
         }
         options.remove("secret_file");
-        options.put("vllm_request_id", "cmpl");
-        assertRefused(options, KvRole.PRODUCER, "vllm_request_id");
+        for (var form : List.of("cmpl", "cmpl-{id}-{prompts}")) {
+            options.put("vllm_request_id", form);
+            assertRefused(options, KvRole.PRODUCER, "vllm_request_id");
+        }
     }
 
     private static void assertRefused(Map<String, Object> options, KvRole role, String reason) {

@@ -20,8 +20,6 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
@@ -34,9 +32,7 @@ class VllmEngineTest extends ExchangeCase {
     @BeforeEach
     void across() throws IOException {
         nccl.set(Knob.ACROSS, 1);
-        try (var free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = free.getLocalPort();
-        }
+        port = VllmEngine.freePort();
     }
 
     private VllmEngine vllm(String mode, boolean prefills) throws IOException {
