@@ -12,17 +12,22 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.attribute.UserPrincipal;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Comparator;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.regex.Pattern;
 
 /// Saves and loads small caches through both halves of the connector before the first request
 /// comes, which then does not wait for some 150 classes to be loaded and for code that is still
 /// interpreted. Once in a JVM and class loader, in a temporary folder of its own that is deleted
-/// again: nothing of it is in the connector's folder or figures.
+/// again: nothing of it is in the connector's folder or figures. That of a process which was killed
+/// is deleted by a later one.
 ///
 /// Threading: the work is done by a thread of its own; the rest in any.
 final class Rehearsal {
@@ -36,6 +41,14 @@ final class Rehearsal {
 
     /// Enough for the first compiler to have seen what runs for each block.
     private static final int PROMPTS = 8;
+
+    private static final String PREFIX = "kvferry-rehearsal-";
+
+    /// The prefix, and the number that a temporary folder gets.
+    private static final Pattern LEFTOVER = Pattern.compile(PREFIX + "\\d+");
+
+    /// Age of a folder that no rehearsal uses any more: many times what one may take.
+    private static final Duration LEFTOVER_AGE = Duration.ofMinutes(10);
 
     private final Thread thread;
 
@@ -102,7 +115,8 @@ final class Rehearsal {
     /// @throws KvFerryException when one fails, or time is up
     static void handOff(OptionValues options, Path parent, int prompts, Deadline limit)
             throws IOException, InterruptedException {
-        Path folder = Files.createTempDirectory(parent, "kvferry-rehearsal-"); // mode 0700
+        Path folder = Files.createTempDirectory(parent, PREFIX); // mode 0700
+        deleteLeftovers(parent, folder);
         try (var engine = new RehearsalEngine(options, folder, limit)) {
             for (int prompt = 0; prompt < prompts; prompt++) {
                 engine.save(prompt);
@@ -110,6 +124,42 @@ final class Rehearsal {
             }
         } finally {
             delete(folder);
+        }
+    }
+
+    /// Deletes what this user's processes left that were killed during a rehearsal.
+    ///
+    /// @param own a folder of this user, made just now, which stays
+    private static void deleteLeftovers(Path parent, Path own) {
+        try (var all = Files.newDirectoryStream(parent, Rehearsal::mayBeLeft)) {
+            var user = Files.getOwner(own);
+            // By the clock of the file system.
+            var latest = Files.getLastModifiedTime(own).toInstant().minus(LEFTOVER_AGE);
+            for (Path folder : all) {
+                if (!folder.equals(own)) {
+                    deleteLeftover(folder, user, latest);
+                }
+            }
+        } catch (IOException | RuntimeException e) { // the rehearsal works without
+            LOG.debug("folders of earlier rehearsals below {} may be left", parent, e);
+        }
+    }
+
+    private static boolean mayBeLeft(Path folder) {
+        return LEFTOVER.matcher(folder.getFileName().toString()).matches()
+                && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS);
+    }
+
+    private static void deleteLeftover(Path folder, UserPrincipal user, Instant latest) {
+        try {
+            if (Files.getOwner(folder, LinkOption.NOFOLLOW_LINKS).equals(user)
+                    && Files.getLastModifiedTime(folder, LinkOption.NOFOLLOW_LINKS)
+                            .toInstant()
+                            .isBefore(latest)) {
+                delete(folder);
+            }
+        } catch (IOException e) { // another process may be deleting it
+            LOG.debug("{} is left", folder, e);
         }
     }
 

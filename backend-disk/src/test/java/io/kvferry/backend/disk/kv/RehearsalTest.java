@@ -23,10 +23,15 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributeView;
+import java.nio.file.attribute.FileTime;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -91,6 +96,33 @@ class RehearsalTest {
                         Rehearsal.handOff(options(Map.of()), folder, 1, Deadline.in(Duration.ZERO)))
                 .isInstanceOf(KvFerryException.class);
         assertNothingLeft(before);
+    }
+
+    @Test
+    void deletesWhatAKilledProcessLeftAndNothingElse() throws Exception {
+        var killed = leftover("kvferry-rehearsal-1", Duration.ofHours(1));
+        var running = leftover("kvferry-rehearsal-2", Duration.ofMinutes(1));
+        var other = leftover("another-1", Duration.ofHours(1));
+        var named = leftover("kvferry-rehearsal-results", Duration.ofHours(1));
+        var link = folder.resolve("kvferry-rehearsal-3");
+        Files.createSymbolicLink(link, other);
+        var old = FileTime.from(Instant.now().minus(Duration.ofHours(1)));
+        Files.getFileAttributeView(link, BasicFileAttributeView.class, LinkOption.NOFOLLOW_LINKS)
+                .setTimes(old, null, null);
+        Rehearsal.handOff(options(Map.of()), folder, 1, Deadline.in(PATIENCE));
+        assertThat(killed).doesNotExist();
+        assertThat(running.resolve("deep").resolve("file")).exists();
+        assertThat(named).exists();
+        assertThat(link).isSymbolicLink();
+        assertThat(other.resolve("deep").resolve("file")).exists();
+    }
+
+    private Path leftover(String name, Duration age) throws IOException {
+        var left = folder.resolve(name);
+        Files.createDirectories(left.resolve("deep"));
+        Files.writeString(left.resolve("deep").resolve("file"), "kv");
+        Files.setLastModifiedTime(left, FileTime.from(Instant.now().minus(age)));
+        return left;
     }
 
     /// Such as a container without a folder for temporary files.
