@@ -22,6 +22,7 @@ import java.util.Optional;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// The demo: a reference run in this process, the same conversations through P, D and router, and
 /// the comparison.
@@ -41,6 +42,7 @@ public final class Demo {
     private final Settings settings;
     private final Progress progress;
     private final AtomicReference<Cluster> cluster = new AtomicReference<>();
+    private final ReentrantLock cleaning = new ReentrantLock();
     private volatile boolean interrupted;
 
     /// @param runner name of the model runner
@@ -200,18 +202,24 @@ public final class Demo {
         }
     }
 
+    /// Done once. A second caller waits: the process ends when the hook of a signal does.
     private void cleanUp(WorkFolder work) {
-        if (!work.close()) {
-            return;
-        }
-        var running = cluster.get();
-        if (running != null) {
-            running.close();
-        }
-        if (settings.keep()) {
-            progress.phase("kept " + work);
-        } else {
-            work.delete();
+        cleaning.lock();
+        try {
+            if (!work.close()) {
+                return;
+            }
+            var running = cluster.get();
+            if (running != null) {
+                running.close();
+            }
+            if (settings.keep()) {
+                progress.phase("kept " + work);
+            } else {
+                work.delete();
+            }
+        } finally {
+            cleaning.unlock();
         }
     }
 }

@@ -14,6 +14,7 @@ import java.nio.file.Path;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 class WorkFolderTest {
     private Path path = Path.of("");
@@ -69,6 +70,8 @@ class WorkFolderTest {
                         folder.close();
                         folder.delete();
                     });
+            assertThatThrownBy(() -> end.get(100, TimeUnit.MILLISECONDS))
+                    .isInstanceOf(TimeoutException.class);
             goOn.countDown();
             assertThat(maker.get(60, TimeUnit.SECONDS)).isTrue();
             end.get(60, TimeUnit.SECONDS);
