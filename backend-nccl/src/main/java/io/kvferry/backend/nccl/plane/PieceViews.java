@@ -74,12 +74,9 @@ final class PieceViews {
 
         /// The same memory, and as alive.
         private boolean isOf(MemorySegment other) {
-            return segment == other
-                    || segment.isNative()
-                            && other.isNative()
-                            && segment.address() == other.address()
-                            && segment.byteSize() == other.byteSize()
-                            && segment.scope().equals(other.scope());
+            return segment.equals(other) // which compares the place alone
+                    && segment.byteSize() == other.byteSize()
+                    && segment.scope().equals(other.scope());
         }
 
         void use(MemorySegment other) {
