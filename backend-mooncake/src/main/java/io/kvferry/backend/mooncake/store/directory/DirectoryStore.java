@@ -31,6 +31,11 @@ import java.util.function.ToLongFunction;
 /// While the master is away the owners that are known go on. While all owners are away every call
 /// is answered with RPC_FAIL at once. An owner that is away has nothing.
 ///
+/// A removal is asked of every owner that is listed, also of one that is away or slow. It answers a
+/// failure where one of them gave no answer, and as long as an owner that this user once knew is
+/// not listed and no later life of it is: such an owner may come back with all that it held. What
+/// the other owners had is removed all the same, and the removal can be repeated.
+///
 /// Threading: any thread.
 public final class DirectoryStore implements Store {
     private static final int MISSING = StoreCode.OBJECT_NOT_FOUND.number();
@@ -63,8 +68,16 @@ public final class DirectoryStore implements Store {
             RemoteStoreConfig master, StoreIdentity identity, boolean announces) {
         master.checkSecret();
         var store = new DirectoryStore(master, identity, announces);
-        store.view = MasterView.open(master, announces, store.members);
-        return store;
+        boolean done = false;
+        try {
+            store.view = MasterView.open(master, announces, store.members);
+            done = true;
+            return store;
+        } finally {
+            if (!done) {
+                store.close();
+            }
+        }
     }
 
     @Override
@@ -155,21 +168,21 @@ public final class DirectoryStore implements Store {
         return replica == null ? results[0] : replica.length();
     }
 
-    /// At all owners. Where one of them keeps it, that is the answer.
+    /// At all owners. Where one of them keeps it, or did not answer, that is the answer.
     @Override
     public int remove(String key, boolean force) {
         List<Long> answers = ask(store -> store.remove(key, force));
-        for (StoreCode first :
-                List.of(StoreCode.OBJECT_HAS_LEASE, StoreCode.REPLICA_IS_NOT_READY, StoreCode.OK)) {
-            if (answers.contains((long) first.number())) {
-                return first.number();
+        for (StoreCode kept : List.of(StoreCode.OBJECT_HAS_LEASE, StoreCode.REPLICA_IS_NOT_READY)) {
+            if (answers.contains((long) kept.number())) {
+                return kept.number();
             }
         }
-        return answers.stream()
-                .filter(code -> code != MISSING)
-                .findFirst()
-                .map(Long::intValue)
-                .orElse(answers.isEmpty() ? away() : MISSING);
+        return (int)
+                answers.stream()
+                        .mapToLong(Long::longValue)
+                        .filter(code -> code != 0 && code != MISSING)
+                        .min()
+                        .orElse(answers.contains(0L) ? 0 : MISSING);
     }
 
     @Override
@@ -182,19 +195,24 @@ public final class DirectoryStore implements Store {
         return sum(ask(store -> store.removeAll(force)));
     }
 
-    /// Of those that answered; a code when nobody did.
-    private long sum(List<Long> answers) {
-        var counts = answers.stream().filter(answer -> answer >= 0).toList();
-        return counts.isEmpty()
-                ? answers.stream().findFirst().orElse((long) away())
-                : counts.stream().mapToLong(Long::longValue).sum();
+    /// Of all; the worst code when one of them failed.
+    private static long sum(List<Long> answers) {
+        long worst = answers.stream().mapToLong(Long::longValue).min().orElseThrow();
+        return worst < 0 ? worst : answers.stream().mapToLong(Long::longValue).sum();
     }
 
-    /// Asks all owners that are there.
+    /// Asks all owners that are listed, whether they are there or not. Where one is known that
+    /// cannot be asked, that is one answer more.
+    ///
+    /// @return at least one
     private List<Long> ask(ToLongFunction<RemoteStore> question) {
         List<Long> answers = Collections.synchronizedList(new ArrayList<>());
+        var known = members.known();
+        if (closed || known.members().isEmpty() || !known.complete()) {
+            answers.add((long) away());
+        }
         fanOut.run(
-                there().stream()
+                known.members().stream()
                         .<Runnable>map(member ->
                                 () -> {
                                     long answer = member.call(question);

@@ -3,12 +3,14 @@ package io.kvferry.backend.mooncake.store.directory;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
@@ -18,24 +20,30 @@ import java.util.concurrent.TimeUnit;
 final class FanOut implements AutoCloseable {
     private static final int MOST_THREADS = 256;
 
-    private final ThreadPoolExecutor threads =
-            new ThreadPoolExecutor(
-                    0,
-                    MOST_THREADS,
-                    30,
-                    TimeUnit.SECONDS,
-                    new SynchronousQueue<>(),
-                    Thread.ofPlatform().daemon().name("kvferry-store-owners-", 0).factory());
+    private final ThreadPoolExecutor threads;
 
-    /// Runs all, the last one on this thread, and returns when all have ended. An interrupt does
-    /// not end the wait: the calls may be moving bytes.
+    FanOut() {
+        this(Thread.ofPlatform().daemon().name("kvferry-store-owners-", 0).factory());
+    }
+
+    FanOut(ThreadFactory factory) {
+        threads =
+                new ThreadPoolExecutor(
+                        0, MOST_THREADS, 30, TimeUnit.SECONDS, new SynchronousQueue<>(), factory);
+    }
+
+    /// Runs all, the last one on this thread, and returns when all that began have ended, also when
+    /// it throws. An interrupt does not end the wait: the calls may be moving bytes.
     void run(List<? extends Runnable> calls) {
         if (calls.isEmpty()) {
             return;
         }
-        var others = calls.subList(0, calls.size() - 1).stream().map(this::begin).toList();
+        var others = new ArrayList<FutureTask<Boolean>>(calls.size());
         RuntimeException failure;
         try {
+            for (Runnable call : calls.subList(0, calls.size() - 1)) {
+                others.add(begin(call));
+            }
             calls.getLast().run();
         } finally {
             failure = awaitAll(others);
@@ -49,8 +57,8 @@ final class FanOut implements AutoCloseable {
         var task = new FutureTask<>(call, true);
         try {
             threads.execute(task);
-        } catch (RejectedExecutionException _) {
-            task.run(); // all threads are taken, or it is closed
+        } catch (RejectedExecutionException | OutOfMemoryError _) {
+            task.run(); // all threads are taken, none can be made, or it is closed
         }
         return task;
     }

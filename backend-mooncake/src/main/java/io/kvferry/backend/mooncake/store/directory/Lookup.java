@@ -155,7 +155,9 @@ final class Lookup {
         if (code != 0) {
             Arrays.fill(part.codes, (int) code);
         }
-        part.member.answered(part.codes[0]);
+        for (int answer : part.codes) {
+            part.member.answered(answer);
+        }
     }
 
     private static long ask(RemoteStore store, List<String> keys, Kind kind, Part part) {

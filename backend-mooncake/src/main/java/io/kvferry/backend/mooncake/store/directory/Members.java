@@ -12,7 +12,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
 /// The owners that one user knows: opened and closed as the list of the master changes. An owner
@@ -22,13 +26,25 @@ import java.util.concurrent.CopyOnWriteArrayList;
 final class Members implements MasterView.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Members.class);
 
+    /// Of which the names are kept; with more of them removals fail for good.
+    private static final int MOST_ABSENT = 4096;
+
     private final RemoteStoreConfig master;
     private final StoreIdentity identity;
     private final boolean announces;
     private final FanOut fanOut;
     private final KeyHints hints;
     private final UserEngines engines = new UserEngines();
+
+    /// Addresses of owners that could not be opened, of which that has been said.
+    private final Set<String> warned = ConcurrentHashMap.newKeySet();
+
+    /// Segments of owners that were open once and are not now, nor a later life of them.
+    private final Set<String> absent = new LinkedHashSet<>();
+
     private volatile List<Member> members = List.of();
+    private boolean complete = true;
+    private boolean tooManyAbsent;
     private boolean lost;
     private boolean closed;
 
@@ -49,9 +65,14 @@ final class Members implements MasterView.Listener, AutoCloseable {
         return engines;
     }
 
-    /// All that are listed, also those that are away.
-    List<Member> all() {
-        return members;
+    /// @param members all that are listed, also those that are away
+    /// @param complete whether there is no other owner that may hold what this user has put: one
+    ///   that is listed and could not be opened, or one that is not listed any more and may come
+    ///   back
+    record Known(List<Member> members, boolean complete) {}
+
+    synchronized Known known() {
+        return new Known(members, complete && absent.isEmpty() && !tooManyAbsent);
     }
 
     /// Those that can be asked now. Owners that did not answer in time a moment ago are left out
@@ -75,8 +96,9 @@ final class Members implements MasterView.Listener, AutoCloseable {
                 .toList();
     }
 
+    /// @return whether all that are listed are open
     @Override
-    public void changed(List<ListedOwner> owners, boolean whole) {
+    public boolean changed(List<ListedOwner> owners, boolean whole) {
         List<Member> old = members;
         var kept = new ArrayList<Member>();
         var added = new ArrayList<ListedOwner>();
@@ -93,17 +115,44 @@ final class Members implements MasterView.Listener, AutoCloseable {
                     .forEach(kept::add);
         }
         var opened = new CopyOnWriteArrayList<Member>();
-        fanOut.run(added.stream().<Runnable>map(owner -> () -> open(owner, opened)).toList());
-        kept.addAll(opened);
-        synchronized (this) {
-            if (closed) {
+        boolean all;
+        boolean taken = false;
+        try {
+            fanOut.run(added.stream().<Runnable>map(owner -> () -> open(owner, opened)).toList());
+            kept.addAll(opened);
+            all = opened.size() == added.size();
+            taken = take(List.copyOf(kept), gone, all);
+        } finally {
+            if (!taken) {
                 opened.forEach(Member::close);
-                return;
             }
-            members = List.copyOf(kept);
-            lost |= !gone.isEmpty();
         }
-        gone.forEach(this::retire);
+        if (taken) {
+            gone.forEach(this::retire);
+        }
+        return all || !taken;
+    }
+
+    /// @return whether it is the list now; not when this has been closed
+    private synchronized boolean take(List<Member> now, List<Member> gone, boolean all) {
+        if (closed) {
+            return false;
+        }
+        var open = new HashSet<String>();
+        now.forEach(member -> open.add(member.segment()));
+        absent.removeAll(open);
+        for (Member member : gone) {
+            if (!open.contains(member.segment())) {
+                tooManyAbsent |= absent.size() == MOST_ABSENT;
+                if (!tooManyAbsent) {
+                    absent.add(member.segment());
+                }
+            }
+        }
+        members = now;
+        complete = all;
+        lost |= !gone.isEmpty();
+        return true;
     }
 
     private static boolean replaces(ListedOwner owner, Member member) {
@@ -123,8 +172,14 @@ final class Members implements MasterView.Listener, AutoCloseable {
             var config = master.at(owner.address());
             var store = RemoteStore.open(config, identity, announces, () -> engines.of(config));
             opened.add(new Member(owner, store));
-        } catch (RuntimeException e) { // such as a KvFerryException: it needs a secret
-            LOG.warn("owner {} is not used: {}", owner.segment(), e.toString());
+            warned.remove(owner.address());
+        } catch (RuntimeException | OutOfMemoryError e) { // it needs a secret; no thread
+            if (warned.add(owner.address())) {
+                LOG.warn(
+                        "owner {} is not used: {}. It is tried again and again",
+                        owner.segment(),
+                        e.toString());
+            }
         }
     }
 

@@ -57,11 +57,10 @@ final class OwnerBatches {
                     move.run(store, part, answers);
                     return 0;
                 });
-        long worst = 0;
         for (int i = 0; i < answers.length; i++) {
-            results[indices.get(i)] = code == 0 ? answers[i] : code;
-            worst = Math.min(worst, results[indices.get(i)]);
+            long answer = code == 0 ? answers[i] : code;
+            results[indices.get(i)] = answer;
+            member.answered(answer);
         }
-        member.answered(worst);
     }
 }

@@ -4,6 +4,8 @@ package io.kvferry.backend.mooncake.store.directory;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.UserEngine;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -18,9 +20,15 @@ import java.util.Map;
 final class UserEngines implements AutoCloseable {
     private final Map<String, UserEngine> byHost = new LinkedHashMap<>();
     private final List<MemorySegment> registered = new ArrayList<>();
+    private boolean closed;
 
     /// The one that an owner reaches.
+    ///
+    /// @throws KvFerryException [ErrorCode#CLOSED] after [#close]
     synchronized UserEngine of(RemoteStoreConfig owner) {
+        if (closed) {
+            throw new KvFerryException(ErrorCode.CLOSED, "the user of the store has been closed");
+        }
         return byHost.computeIfAbsent(
                 owner.ownHost(),
                 _ -> {
@@ -30,8 +38,12 @@ final class UserEngines implements AutoCloseable {
                 });
     }
 
-    /// @return as [io.kvferry.backend.mooncake.store.Store#register]
+    /// @return as [io.kvferry.backend.mooncake.store.Store#register]; UNAVAILABLE_IN_CURRENT_STATUS
+    ///   after [#close]
     synchronized int register(MemorySegment memory) {
+        if (closed) {
+            return StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number();
+        }
         if (!memory.isNative()) {
             return StoreCode.INVALID_PARAMS.number();
         }
@@ -54,6 +66,7 @@ final class UserEngines implements AutoCloseable {
 
     @Override
     public synchronized void close() {
+        closed = true;
         byHost.values().forEach(UserEngine::close);
         byHost.clear();
         registered.clear();

@@ -46,7 +46,8 @@ public final class MasterView implements AutoCloseable {
         ///
         /// @param whole whether an owner that is missing is not there; false for a while after a
         ///   master was started, when owners that are alive may not have reported to it
-        void changed(List<ListedOwner> owners, boolean whole);
+        /// @return whether it could be taken over; if not, it is told again with the next answer
+        boolean changed(List<ListedOwner> owners, boolean whole);
     }
 
     private MasterView(RemoteStoreConfig master, boolean announces, Listener listener) {
@@ -66,9 +67,17 @@ public final class MasterView implements AutoCloseable {
     public static MasterView open(RemoteStoreConfig master, boolean announces, Listener listener) {
         master.checkSecret();
         var view = new MasterView(master, announces, listener);
-        view.step();
-        Thread.ofPlatform().daemon().name("kvferry-master-view").start(view::live);
-        return view;
+        boolean done = false;
+        try {
+            view.step();
+            Thread.ofPlatform().daemon().name("kvferry-master-view").start(view::live);
+            done = true;
+            return view;
+        } finally {
+            if (!done) {
+                view.close();
+            }
+        }
     }
 
     /// Asks once.
@@ -77,7 +86,14 @@ public final class MasterView implements AutoCloseable {
     public static List<ListedOwner> ask(RemoteStoreConfig master) {
         master.checkSecret();
         var found = new ArrayList<ListedOwner>();
-        try (var view = new MasterView(master, false, (owners, _) -> found.addAll(owners))) {
+        try (var view =
+                new MasterView(
+                        master,
+                        false,
+                        (owners, _) -> {
+                            found.addAll(owners);
+                            return true;
+                        })) {
             var trouble = view.poll();
             if (!trouble.isEmpty()) {
                 throw new KvFerryException(
@@ -140,16 +156,19 @@ public final class MasterView implements AutoCloseable {
         long nowLife = in.i64();
         long nowVersion = in.i64();
         boolean whole = in.bool();
+        boolean taken = true;
         if (in.bool()) {
             int count = StoreProtocol.count(in, LEAST_BYTES, OwnerTable.MOST_OWNERS);
             var owners = new ArrayList<ListedOwner>(count);
             for (int i = 0; i < count; i++) {
                 owners.add(ListedOwner.read(in));
             }
-            listener.changed(owners, whole);
+            taken = listener.changed(owners, whole);
         }
-        life = nowLife;
-        version = nowVersion;
+        if (taken) {
+            life = nowLife;
+            version = nowVersion;
+        }
     }
 
     private void tell(String trouble) {

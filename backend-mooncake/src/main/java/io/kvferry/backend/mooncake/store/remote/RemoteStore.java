@@ -83,8 +83,16 @@ public final class RemoteStore implements Store {
             Optional<Supplier<UserEngine>> shared) {
         config.checkSecret();
         var store = new RemoteStore(config, identity, announces, shared);
-        store.link.start();
-        return store;
+        boolean done = false;
+        try {
+            store.link.start();
+            done = true;
+            return store;
+        } finally {
+            if (!done) {
+                store.close();
+            }
+        }
     }
 
     private Moving moving() {

@@ -61,6 +61,16 @@ final class Owners implements AutoCloseable {
         return owners.get(number);
     }
 
+    /// Takes one off the list while it goes on.
+    void unlist(int number) {
+        memberships.get(number).close();
+    }
+
+    /// Has one reported to the master again.
+    void list(int number) {
+        memberships.set(number, OwnerMembership.start(config(), owner(number)));
+    }
+
     /// Ends one, with or without a word to the master.
     void end(int number, boolean orderly) {
         if (orderly) {

@@ -156,6 +156,7 @@ class StoreMasterTest {
                         (owners, whole) -> {
                             heard.add(owners);
                             wholes.add(whole);
+                            return true;
                         }));
         await("told", () -> !heard.isEmpty() && heard.getLast().size() == 2);
         first.close();
@@ -181,7 +182,7 @@ class StoreMasterTest {
             assertThatThrownBy(() -> MasterView.ask(at(address, Optional.empty())))
                     .isInstanceOf(KvFerryException.class)
                     .hasMessageContaining("does not answer");
-            open.add(MasterView.open(at(address, Optional.empty()), false, (_, _) -> {}));
+            open.add(MasterView.open(at(address, Optional.empty()), false, (_, _) -> true));
             assertThat(System.nanoTime() - begin).isLessThan(Duration.ofSeconds(45).toNanos());
         }
     }
@@ -281,7 +282,7 @@ class StoreMasterTest {
                 .hasMessageContaining("KVFERRY_SECRET_FILE");
         assertThatThrownBy(() ->
                         MasterView.open(
-                                RemoteStoreConfig.of("192.0.2.1:50051"), false, (_, _) -> {}))
+                                RemoteStoreConfig.of("192.0.2.1:50051"), false, (_, _) -> true))
                 .hasMessageContaining("KVFERRY_SECRET_FILE");
     }
 
