@@ -11,7 +11,9 @@ import io.kvferry.spi.KvFerryException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.EOFException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
@@ -35,11 +37,13 @@ import java.util.function.Consumer;
 /// sender is in its pid namespace, of its user, and readable, and where a token that the receiver
 /// draws for each transfer appears in the memory of that process. Else the blocks come over TCP.
 ///
-/// Threading: any thread; one platform thread for each connection: where a virtual one waits for
-/// its socket, Java allocates and another thread works, for each piece.
+/// Threading: any thread; a virtual thread for each connection that has shown no grant yet, and one
+/// platform thread for each transfer: where a virtual one waits for its socket, Java allocates and
+/// another thread works, for each piece.
 public final class HostPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(HostPlane.class);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+    private static final ThreadFactory STRANGERS = Thread.ofVirtual().factory();
 
     private final String name;
     private final boolean copies;
@@ -102,7 +106,7 @@ public final class HostPlane implements DataPlane {
 
     /// As [#open(String, String, String, Ways)].
     ///
-    /// @param threads make a thread for each connection
+    /// @param threads make a thread for each transfer
     public static HostPlane open(
             String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
         return open(name, host, bindHost, ways, threads, CLOSE_LIMIT);
@@ -169,7 +173,7 @@ public final class HostPlane implements DataPlane {
         var sending = new HostSending(target, grant, source, copies, views, deadline, end);
         sendings.add(sending);
         try {
-            start(sending::run, () -> sendings.remove(sending));
+            start(threads, sending::run, () -> sendings.remove(sending));
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
             sendings.remove(sending);
             throw Failure.of(e).toException();
@@ -190,11 +194,11 @@ public final class HostPlane implements DataPlane {
     }
 
     /// Runs it on a thread of its own, counted until `after` has run.
-    private void start(Runnable work, Runnable after) {
+    private void start(ThreadFactory from, Runnable work, Runnable after) {
         working.incrementAndGet();
         boolean begun = false;
         try {
-            threads.newThread(
+            from.newThread(
                             () -> {
                                 try {
                                     work.run();
@@ -213,7 +217,7 @@ public final class HostPlane implements DataPlane {
     }
 
     private void came(PlanePort here, SocketChannel connection) {
-        start(() -> serve(here, connection), () -> here.left(connection));
+        start(STRANGERS, () -> meet(here, connection), () -> here.left(connection));
     }
 
     /// What a sender says first.
@@ -221,26 +225,42 @@ public final class HostPlane implements DataPlane {
     /// @param process who it is as a process, or zeros
     private record Hello(Grant grant, ByteBuffer process) {}
 
-    private void serve(PlanePort here, SocketChannel channel) {
-        try (channel) {
+    /// Hears which grant it shows. Who shows none of those that are out costs no platform thread.
+    private void meet(PlanePort here, SocketChannel channel) {
+        boolean served = false;
+        try {
             var hello = here.hear(channel, () -> readHello(channel));
             var window = hello.map(Hello::grant).map(windows::get);
             if (window.isEmpty()) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
+            var process = hello.get().process();
+            start(threads, () -> serve(channel, window.get(), process), () -> {});
+            served = true;
+        } catch (IOException | RuntimeException | Error e) { // no memory for a thread, for one
+            LOG.debug("{}: a connection ends: {}", name, e.toString());
+        } finally {
+            if (!served) {
+                PlanePort.closeQuietly(channel);
+            }
+        }
+    }
+
+    private void serve(SocketChannel channel, HostWindow window, ByteBuffer process) {
+        try (channel) {
             var memory =
-                    copies && window.get().isNative()
-                            ? SenderMemory.of(hello.get().process())
+                    copies && window.isNative()
+                            ? SenderMemory.of(process)
                             : Optional.<SenderMemory>empty();
-            if (!window.get().fill(channel, memory)) {
+            if (!window.fill(channel, memory)) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
-            if (window.get().code() == 0) {
-                (memory.isPresent() ? bytesCopied : bytesSent).add(window.get().bytes());
+            if (window.code() == 0) {
+                (memory.isPresent() ? bytesCopied : bytesSent).add(window.bytes());
             }
-            answer(channel, window.get().code());
+            answer(channel, window.code());
         } catch (IOException | RuntimeException | Error e) { // ends this connection only
             LOG.debug("{}: a connection ends: {}", name, e.toString());
         }
@@ -250,17 +270,26 @@ public final class HostPlane implements DataPlane {
         HostWire.writeInt(channel, HostWire.buffer(Integer.BYTES), code);
     }
 
-    /// Empty where the connection does not speak this protocol.
+    /// Empty where the connection does not speak this protocol. A read of the channel on a virtual
+    /// thread would keep the socket from ever blocking: each later read that waits would cost two
+    /// more calls of the kernel. One with a time limit does not.
     private static Optional<Hello> readHello(SocketChannel channel) throws IOException {
-        var hello = HostWire.buffer(HostWire.HELLO_BYTES);
-        HostWire.readFully(channel, hello);
-        hello.flip();
+        channel.socket().setSoTimeout((int) PlanePort.HELLO_LIMIT.toMillis());
+        var in = channel.socket().getInputStream();
+        var hello = read(in, HostWire.HELLO_BYTES);
         if (hello.getInt() != HostWire.MAGIC || hello.getInt() != HostWire.VERSION) {
             return Optional.empty();
         }
-        var process = HostWire.buffer(HostWire.PROCESS_BYTES);
-        HostWire.readFully(channel, process);
-        return Optional.of(new Hello(new Grant(hello.getLong(), hello.getLong()), process.flip()));
+        var process = read(in, HostWire.PROCESS_BYTES);
+        return Optional.of(new Hello(new Grant(hello.getLong(), hello.getLong()), process));
+    }
+
+    private static ByteBuffer read(InputStream in, int bytes) throws IOException {
+        var read = in.readNBytes(bytes);
+        if (read.length < bytes) {
+            throw new EOFException("ends within its hello");
+        }
+        return HostWire.buffer(bytes).put(read).flip();
     }
 
     /// Connections that have shown no grant yet.
@@ -268,7 +297,7 @@ public final class HostPlane implements DataPlane {
         return port.strangers();
     }
 
-    /// Connections that have a thread.
+    /// Connections that have a thread, of either kind.
     int working() {
         return working.get();
     }

@@ -28,7 +28,7 @@ public final class PlanePort implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(PlanePort.class);
     private static final int BACKLOG = 512;
     public static final int MOST_STRANGERS = 256;
-    private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
+    static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
 
     private final String name;
     private final PeerAddress address;

@@ -350,22 +350,35 @@ class HostPlaneTest {
         }
     }
 
-    /// Each of them has a thread and five seconds to say who it is.
+    /// Each of them has five seconds to say who it is.
     @Test
-    void silentStrangersKeepNoSenderOut() throws IOException {
-        int port = Integer.parseInt(receiver.address().split(":")[1]);
+    void silentStrangersKeepNoSenderOutAndCostNoPlatformThread() throws IOException {
+        var made = new AtomicInteger();
         var silent = new ArrayList<Socket>();
-        try {
+        try (var counting =
+                HostPlane.open(
+                        "test-s",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        ways,
+                        work -> {
+                            made.incrementAndGet();
+                            return Thread.ofPlatform().daemon(true).unstarted(work);
+                        })) {
+            int port = Integer.parseInt(counting.address().split(":")[1]);
             for (int i = 0; i < PlanePort.MOST_STRANGERS + 40; i++) {
                 silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
             }
             var from = placement(1, 64, 1);
             var to = placement(1, 64, 2);
             fill(from, 6);
-            var run = new Run(from, to);
-            run.sending.commit();
-            assertThat(await(run.received)).isEqualTo(new Outcome.Done(64));
+            var grant = Grant.draw();
+            var received = new CompletableFuture<Outcome>();
+            counting.receive(grant, to, Deadline.in(SOON), received::complete);
+            sender.send(counting.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
+            assertThat(await(received)).isEqualTo(new Outcome.Done(64));
             assertEqualBlocks(from, to);
+            assertThat(made).as("threads, for the one transfer").hasValue(1);
             silent.getFirst().setSoTimeout((int) SOON.toMillis());
             assertThat(silent.getFirst().getInputStream().read())
                     .as("the oldest made room")
@@ -409,14 +422,18 @@ class HostPlaneTest {
                             }
                             return Thread.ofVirtual().unstarted(work);
                         })) {
-            int port = Integer.parseInt(scarce.address().split(":")[1]);
+            var from = placement(1, 64, 1);
+            var to = placement(1, 64, 2);
+            var grant = Grant.draw();
+            var received = new CompletableFuture<Outcome>();
+            scarce.receive(grant, to, Deadline.in(SOON), received::complete);
             while (none.get() > 3) {
-                try (var refused = new Socket(InetAddress.getLoopbackAddress(), port)) {
+                try (var refused = shows(scarce, grant)) {
                     refused.setSoTimeout((int) SOON.toMillis());
                     assertThat(refused.getInputStream().read()).isEqualTo(-1);
                 }
             }
-            var from = placement(1, 64, 1);
+            assertThat(received).as("open to a later sender").isNotDone();
             while (none.get() > 0) {
                 assertThatThrownBy(() ->
                                 scarce.send(
@@ -427,14 +444,10 @@ class HostPlaneTest {
                                         _ -> {}))
                         .isInstanceOf(KvFerryException.class);
             }
-            assertThat(scarce.working()).isZero();
+            awaitWorking(scarce, 0);
             assertThat(scarce.strangers()).isZero();
 
-            var to = placement(1, 64, 2);
             fill(from, 8);
-            var grant = Grant.draw();
-            var received = new CompletableFuture<Outcome>();
-            scarce.receive(grant, to, Deadline.in(SOON), received::complete);
             sender.send(scarce.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
             assertThat(await(received)).isEqualTo(new Outcome.Done(64));
             assertEqualBlocks(from, to);
@@ -444,6 +457,7 @@ class HostPlaneTest {
     /// The engine keeps the memory in place then, see the contract of worker halves.
     @Test
     void aCloseThatLeavesAThreadWithBlocksSaysSo() throws IOException {
+        var begun = new CountDownLatch(1);
         var mayEnd = new CountDownLatch(1);
         var plane =
                 HostPlane.open(
@@ -454,17 +468,16 @@ class HostPlaneTest {
                         work ->
                                 Thread.ofVirtual()
                                         .unstarted(() -> {
+                                            begun.countDown();
                                             awaitQuietly(mayEnd);
                                             work.run();
                                         }),
                         Duration.ofMillis(50));
-        int port = Integer.parseInt(plane.address().split(":")[1]);
-        try (var connection = new Socket(InetAddress.getLoopbackAddress(), port)) {
-            var limit = Deadline.in(SOON);
-            while (plane.working() == 0) {
-                assertThat(limit.passed()).isFalse();
-                Thread.onSpinWait();
-            }
+        var grant = Grant.draw();
+        plane.receive(grant, placement(1, 64, 1), Deadline.in(SOON), _ -> {});
+        try (var connection = shows(plane, grant)) {
+            awaitQuietly(begun);
+            awaitWorking(plane, 1);
             for (int i = 0; i < 2; i++) { // and says so again
                 assertThatThrownBy(plane::close)
                         .isInstanceOfSatisfying(
@@ -476,12 +489,29 @@ class HostPlaneTest {
         } finally {
             mayEnd.countDown();
         }
+        awaitWorking(plane, 0);
+        plane.close();
+    }
+
+    /// A connection that has said hello, and no more.
+    private static Socket shows(HostPlane plane, Grant grant) throws IOException {
+        int port = Integer.parseInt(plane.address().split(":")[1]);
+        var socket = new Socket(InetAddress.getLoopbackAddress(), port);
+        var hello = HostWire.buffer(HostWire.HELLO_BYTES + HostWire.PROCESS_BYTES);
+        hello.putInt(HostWire.MAGIC).putInt(HostWire.VERSION);
+        hello.putLong(grant.high()).putLong(grant.low()).rewind();
+        var bytes = new byte[hello.remaining()];
+        hello.get(bytes);
+        socket.getOutputStream().write(bytes);
+        return socket;
+    }
+
+    private static void awaitWorking(HostPlane plane, int connections) {
         var limit = Deadline.in(SOON);
-        while (plane.working() > 0) {
+        while (plane.working() != connections) {
             assertThat(limit.passed()).isFalse();
             Thread.onSpinWait();
         }
-        plane.close();
     }
 
     private static void awaitQuietly(CountDownLatch latch) {
