@@ -70,8 +70,8 @@ final class RequestLifecycle {
         }
     }
 
-    /// A request's state and its links in the list of that state; changed here alone. What a
-    /// request is made on, so that its state lies beside the rest that each step looks at.
+    /// A request's state and its links in the list of that state; changed here alone. Superclass of
+    /// [RequestState]: the state then lies in the same object as what each step reads.
     abstract static class Place {
         private Status status = Status.NEW;
         private @Nullable RequestState before;
@@ -236,7 +236,7 @@ final class RequestLifecycle {
         return next;
     }
 
-    /// Its private part, which is seen through this type alone.
+    /// The private members of [Place] are reachable only through this type.
     private static Place place(RequestState request) {
         return request;
     }

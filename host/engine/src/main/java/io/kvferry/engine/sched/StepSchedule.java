@@ -38,10 +38,10 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
     void add(RequestState request, int from, int count, boolean first) {
         if (size == slots.length) {
-            slots = Arrays.copyOf(slots, Math.max(16, 2 * size));
-            for (int i = size; i < slots.length; i++) {
-                slots[i] = new ScheduledTokens(request);
-            }
+            slots = Arrays.copyOf(slots, Math.max(16, 2 * size)); // the new ones are empty
+        }
+        if (slots[size] == null) {
+            slots[size] = new ScheduledTokens(request);
         }
         slots[size++].set(request, from, count, first);
         tokens += count;

@@ -210,7 +210,7 @@ public final class ProcessWorkers implements WorkerGroup {
             }
             try {
                 var reply = replies.expect(WorkerPipe.RESULT, plan.limit());
-                ResultCodec.read(reply, result, rank, plan.number());
+                ResultCodec.read(reply, result, rank, plan.number(), plan.items().size());
                 return result;
             } catch (TimeoutException e) {
                 throw late("finish step " + plan.number(), e);

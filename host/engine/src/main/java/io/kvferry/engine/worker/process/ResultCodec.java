@@ -5,6 +5,7 @@ import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.recovery.Opened;
@@ -36,8 +37,23 @@ final class ResultCodec {
         }
     }
 
-    static void read(WireReader in, RankResult result, int rank, long step) {
+    /// @param planned items of the step's plan
+    /// @throws KvFerryException PROTOCOL when the reply is about more items or fewer; the result is
+    ///   as before
+    static void read(WireReader in, RankResult result, int rank, long step, int planned) {
         int items = in.count(11);
+        if (items != planned) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL,
+                    "rank "
+                            + rank
+                            + " answered for "
+                            + items
+                            + " requests of step "
+                            + step
+                            + ", planned were "
+                            + planned);
+        }
         result.reset(items, rank, step);
         for (int i = 0; i < items; i++) {
             result.token(i, in.i32());

@@ -2,6 +2,7 @@
 package io.kvferry.engine.worker.process;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
@@ -12,6 +13,7 @@ import io.kvferry.engine.worker.StepPlan;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -204,8 +206,29 @@ class StepFramesTest {
                 sent.encodeFailure("", new Failure(ErrorCode.NO_MEMORY, "\u20ac"));
             }
             ResultCodec.write(out, sent);
-            ResultCodec.read(new WireReader(out.toByteArray()), read, 2, 100 + size);
+            ResultCodec.read(new WireReader(out.toByteArray()), read, 2, 100 + size, size);
             assertThat(state(read)).isEqualTo(state(sent));
+        }
+    }
+
+    /// What is left of the step before would be taken for tokens of this one.
+    @Test
+    void aReplyForMoreOrFewerRequestsThanWerePlannedIsRefused() {
+        var sent = new RankResult();
+        var read = new RankResult();
+        for (int size : List.of(0, 2, 4)) {
+            sent.reset(size, 1, 7);
+            for (int i = 0; i < size; i++) {
+                sent.token(i, i);
+            }
+            var out = new WireWriter();
+            ResultCodec.write(out, sent);
+            assertThatThrownBy(() ->
+                            ResultCodec.read(new WireReader(out.toByteArray()), read, 1, 7, 3))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL))
+                    .hasMessageContaining("for " + size + " requests of step 7");
         }
     }
 
