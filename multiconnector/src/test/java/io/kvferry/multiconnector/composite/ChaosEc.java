@@ -56,6 +56,7 @@ final class ChaosEc implements EcConnectorProvider {
     private final String name;
     private final boolean far;
     private final long seed;
+    private final ChaosItemLoads itemLoads;
     private final Random random;
     private boolean foresees;
     private boolean failsOften;
@@ -64,7 +65,9 @@ final class ChaosEc implements EcConnectorProvider {
     volatile Chaos chaos = Chaos.NONE;
 
     /// @param far whether the worker halves are in other processes, each with a store of its own
-    ChaosEc(String name, long seed, boolean far) {
+    /// @param itemLoads of all leaves
+    ChaosEc(String name, long seed, boolean far, ChaosItemLoads itemLoads) {
+        this.itemLoads = itemLoads;
         this.far = far;
         this.name = name;
         this.seed = seed;
@@ -139,7 +142,7 @@ final class ChaosEc implements EcConnectorProvider {
 
     @Override
     public EcWorkerConnector openWorker(WorkerContext context) {
-        return new Worker(context.rank().rank());
+        return new Worker(context.rank().rank(), context.rank().worldSize());
     }
 
     private final class Scheduler implements EcSchedulerConnector {
@@ -221,6 +224,7 @@ final class ChaosEc implements EcConnectorProvider {
 
     private final class Worker implements EcWorkerConnector {
         private final int rank;
+        private final int ranks;
         private final Random own;
         private final Random foresight;
         private Chaos habits = Chaos.NONE;
@@ -231,8 +235,9 @@ final class ChaosEc implements EcConnectorProvider {
 
         private record Load(EcItem item, long due) {}
 
-        Worker(int rank) {
+        Worker(int rank, int ranks) {
             this.rank = rank;
+            this.ranks = ranks;
             this.own = new Random(seed * 37 + rank);
             this.foresight = new Random(seed * 43 + rank);
         }
@@ -291,7 +296,9 @@ final class ChaosEc implements EcConnectorProvider {
 
         private void execute(TransferId id, EcItem item, EncoderCache cache) {
             if (cache.get(item.hash()).isPresent()) {
-                // a sibling failed on another rank only: what it brought here stays as it is
+                // a load failed on another rank only: what it brought here stays as it is
+                itemLoads.again(name, id, item.hash(), rank, ranks);
+                itemLoads.loaded(name, id, item.hash(), rank);
                 end(id, new Completion.Completed(0));
                 return;
             }
@@ -306,6 +313,7 @@ final class ChaosEc implements EcConnectorProvider {
             var output = cache.allocate(item);
             MemorySegment.copy(bytes, 0, output.data(), ValueLayout.JAVA_BYTE, 0, bytes.length);
             cache.publish(item.hash());
+            itemLoads.loaded(name, id, item.hash(), rank);
             end(id, new Completion.Completed(bytes.length));
         }
 

@@ -60,6 +60,9 @@ final class ChaosRun {
     /// Far longer than any limit of the engine's.
     private static final Duration STALL = Duration.ofSeconds(2);
 
+    /// Until all requests have ended, also while a child is off, which takes a minute at most.
+    private static final Duration ENDED = Duration.ofSeconds(120);
+
     /// How long an engine is left alone that has nothing to do at once.
     private static final long REST_NANOS = 300_000;
 
@@ -307,6 +310,7 @@ final class ChaosRun {
                 assertThat(leaf.ambiguous).as("ids that %s was given twice", leaf.name()).isEmpty();
             }
             if (where != Where.PROCESSES) {
+                assertThat(scene.itemLoads.needless()).as("loads of what is there").isEmpty();
                 checkStores(scene, ranks);
             }
         } catch (RuntimeException | AssertionError e) {
@@ -347,7 +351,7 @@ final class ChaosRun {
         }
         endAll(false);
         // A child that broke again and again is off for as long as the run took, a minute at most.
-        var limit = new Patience(Duration.ofSeconds(120));
+        var limit = new Patience(ENDED);
         boolean done = false;
         while (!done && !limit.isOver()) {
             mayFlood();
@@ -389,35 +393,38 @@ final class ChaosRun {
     /// requests that come and go overtake nobody for ever.
     ///
     /// @param silent whether children never answer. Requests that lack blocks which are out of use
-    ///   until they do may wait then
+    ///   until they do may wait then, but none for its load
     private void endAll(boolean silent) {
+        var limit = new Patience(ENDED);
         var patience = new Patience(STALL);
         int lacking = 0;
         long open = open();
         for (int steps = 1; open > 0; steps++) {
-            mayFlood();
+            boolean lack = silent && lacking > LACKING;
+            if (!lack) {
+                mayFlood();
+            }
             engine.checkInvariants();
             step();
-            boolean over = patience.isOver();
+            boolean over = patience.isOver() || limit.isOver();
             long still = open();
             if (still < open) {
                 open = still;
                 patience = new Patience(STALL);
                 lacking = 0;
             }
-            if (steps % LOOK > 0 && !over) {
+            if (steps % LOOK > 0 && !over && !lack) {
                 continue; // figures are much dearer than a step
             }
             var stats = engine.stats();
-            if (!stats.degraded().isEmpty()) {
-                patience = new Patience(STALL);
-                lacking = 0;
-            }
-            lacking += stats.quarantinedBlocks() > 0 ? LOOK : 0;
-            if (silent && lacking > LACKING) {
+            if (lack && stats.loading() == 0) {
                 return;
             }
-            if (patience.isOver()) {
+            if (!stats.degraded().isEmpty()) {
+                patience = new Patience(STALL);
+            }
+            lacking += stats.quarantinedBlocks() > 0 ? LOOK : 0;
+            if (patience.isOver() || limit.isOver()) {
                 throw new AssertionError(open + " requests wait, " + stats + engine.describe());
             }
         }

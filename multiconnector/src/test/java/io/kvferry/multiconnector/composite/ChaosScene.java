@@ -18,6 +18,7 @@ final class ChaosScene {
     final Random random;
     final List<ChaosKv> leaves = new ArrayList<>();
     final List<ChaosEc> items = new ArrayList<>();
+    final ChaosItemLoads itemLoads = new ChaosItemLoads();
     final Map<String, Object> kvOptions;
     final Map<String, Object> ecOptions;
     private int nested;
@@ -50,8 +51,8 @@ final class ChaosScene {
     /// As [#LAST], for what came after that.
     private static final int RIVALS = 240;
 
-    /// Seeds of the normal run: those from [#RIVALS] on all have a rivalry, later ones every other
-    /// time.
+    /// Seeds of the normal run: of those from [#RIVALS] on five in six have a rivalry, of later
+    /// ones half as many.
     private static final int NORMAL = 300;
 
     private final Random rivals;
@@ -275,7 +276,7 @@ final class ChaosScene {
         var children = new ArrayList<Map<String, Object>>();
         int count = 1 + random.nextInt(2);
         for (int i = 0; i < count; i++) {
-            var leaf = new ChaosEc("E" + i, random.nextLong(), far);
+            var leaf = new ChaosEc("E" + i, random.nextLong(), far, itemLoads);
             items.add(leaf);
             Map<String, Object> child = Map.of("ec_connector", leaf.name());
             if (newer.nextInt(3) == 0) {
@@ -308,7 +309,7 @@ final class ChaosScene {
                                 "ec_connector_extra_config",
                                 ec(far, depth - 1)));
             } else {
-                var leaf = new ChaosEc("E" + items.size(), latest.nextLong(), far);
+                var leaf = new ChaosEc("E" + items.size(), latest.nextLong(), far, itemLoads);
                 items.add(leaf);
                 children.add(Map.of("ec_connector", leaf.name()));
             }

@@ -27,7 +27,7 @@ import java.util.stream.Collectors;
 /// | short deadlines, revocations answered late or never | requests that wait for ever | 39 |
 /// | scarce blocks, items larger than half the encoder cache | references that preempted requests keep | 101 |
 /// | items without content that nobody has | failures of others than the request that needs the item | 242 |
-/// | requests that are more urgent than others | rows that a preempted request keeps while others run | |
+/// | requests that are more urgent than others | rows that a preempted request keeps while others run | no seed |
 /// | loads of items that are not answered | requests that wait for their rows for ever | 245 |
 /// | loads that fail in their step, scarce rows | requests that wait for rows that they have themselves | 256 |
 /// | encode engines | items that are reserved in part | 159 |
