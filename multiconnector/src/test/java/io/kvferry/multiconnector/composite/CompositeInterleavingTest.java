@@ -39,7 +39,7 @@ import java.util.stream.Collectors;
 /// | leaves that throw | children that stay off, leases and ids that outlive them | |
 /// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | 234 |
 /// | engines with a leaf and no composite | ends of loads that a composite would have dropped | 223 |
-/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | 230 |
+/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | no seed |
 /// | deaths of workers | blocks and items that are found after they were lost | 2 |
 class CompositeInterleavingTest {
     private static final int AT_A_TIME = 4;
@@ -83,7 +83,6 @@ class CompositeInterleavingTest {
         "6, an engine that only encodes refuses at once what it can never hold",
         "223, the engine drops the end of a load that is not open",
         "256, a request does not wait for rows that it has itself",
-        "230, a composite drops the end of a load that its child was not given",
         "234, what a child has open does not end while it hangs in its close",
         "201, the ids of further tries differ between a composite and one in it",
     })
