@@ -139,10 +139,12 @@ final class EngineChild implements AutoCloseable {
     String hear() {
         var limit = Deadline.in(SILENCE);
         var last = Deadline.in(SILENCE_STARVED);
+        var passed = new StringBuilder();
         String line = null;
         while (line == null && (!limit.passed() || !last.passed() && starves())) {
             line = poll(LOOK);
             if (line != null && !line.startsWith(SAYS) && !line.startsWith(GONE)) {
+                passed.append(System.lineSeparator()).append(line);
                 line = null;
             }
         }
@@ -152,8 +154,9 @@ final class EngineChild implements AutoCloseable {
         var threads = line == null ? threads() : "";
         try {
             throw new AssertionError(
-                    "the child engine says nothing, alive: %s, it wrote: %s%nits threads: %s"
-                            .formatted(process.isAlive(), Files.readString(errors), threads));
+                    "the child engine says nothing, alive: %s, it wrote: %s%s%nits threads: %s"
+                            .formatted(
+                                    process.isAlive(), Files.readString(errors), passed, threads));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

@@ -260,19 +260,19 @@ class EngineKillTest {
             }
             try (var d = new EngineChild("decode", pPort, dPort, kv)) {
                 assertThat(d.hear()).isEqualTo("READY");
-                long before = sends(p);
+                long before = bytesSent(p);
                 untilOneIsHandedOver(name -> {
                     d.tell(0, name);
                     finished(kv.prefill(p, prompt(0, PROMPT_TOKENS), name, pPort, dPort));
                     assertThat(d.hear()).isEqualTo(name + " " + expected.getFirst());
-                    return sends(p) > before;
+                    return bytesSent(p) > before;
                 });
             }
             assertNothingHeld(p);
         }
     }
 
-    private static long sends(Engine engine) {
+    private static long bytesSent(Engine engine) {
         return engine.stats().kvConnector().counters().getOrDefault("p2p_bytes_sent", 0L);
     }
 

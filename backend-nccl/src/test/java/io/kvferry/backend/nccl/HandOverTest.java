@@ -188,6 +188,42 @@ class HandOverTest {
         }
     }
 
+    /// The prompts of one call have one external id.
+    @Test
+    void eachPromptOfACallIsHandedOver() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options("PUT_ASYNC", pPort));
+                var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), pool)) {
+            var id =
+                    "___prefill_addr_127.0.0.1:%d___decode_addr_127.0.0.1:%d_%032x"
+                            .formatted(pPort, dPort, 78);
+            for (int i = 0; i < 2; i++) {
+                finished(
+                        p.submit(
+                                GenerationRequest.of(prompt(i, TOKENS), SamplingParams.greedy(1))
+                                        .withExternalId(id)
+                                        .withPromptIndex(i)));
+            }
+            for (int i = 0; i < 2; i++) {
+                var sampling = SamplingParams.greedy(P2pEngines.GENERATED);
+                var outcome =
+                        finished(
+                                d.submit(
+                                        GenerationRequest.of(prompt(i, TOKENS), sampling)
+                                                .withFailurePolicy(LoadFailurePolicy.FAIL)
+                                                .withExternalId(id)
+                                                .withPromptIndex(i)));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(i, TOKENS)));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingStaged(pool);
+        }
+    }
+
     @Test
     @DisplayName("P11 P12 what finds no room is held and fetched later")
     void whatFindsNoRoomIsHeldAndFetchedLater() throws IOException {

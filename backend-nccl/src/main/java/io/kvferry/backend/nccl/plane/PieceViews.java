@@ -12,11 +12,13 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.CRC32C;
 
 /// The blocks of one piece after the other as the runs of memory in which they lie, and what reads,
 /// writes and checks them. What it needs of Java's heap it keeps: a transfer that goes through the
-/// same memory as one before allocates nothing for its pieces.
+/// same memory as one before allocates nothing for its pieces. It does for scattered blocks of a
+/// segment over 1 GiB, and where runs under 64 KiB are gathered to go over TCP.
 ///
 /// Threading: one thread at a time.
 final class PieceViews {
@@ -25,6 +27,9 @@ final class PieceViews {
     private static final long LONE_RUN = 64 << 10;
 
     private static final int MOST_IDLE = 32;
+
+    /// In all that are idle, about 100 bytes each: 64 parts of 512 runs, four times.
+    static final int MOST_IDLE_VIEWS = 4 * 64 * 512;
 
     /// Of the memory of each part of the last transfers.
     private final List<PartViews> byPart = new ArrayList<>();
@@ -40,6 +45,7 @@ final class PieceViews {
     static final class Pool {
         private final ConcurrentLinkedQueue<PieceViews> idle = new ConcurrentLinkedQueue<>();
         private final AtomicInteger size = new AtomicInteger();
+        private final AtomicLong viewsIdle = new AtomicLong();
 
         PieceViews take() {
             var views = idle.poll();
@@ -47,15 +53,23 @@ final class PieceViews {
                 return new PieceViews();
             }
             size.decrementAndGet();
+            viewsIdle.addAndGet(-views.room());
             return views;
         }
 
         void give(PieceViews views) {
-            if (size.incrementAndGet() > MOST_IDLE) {
-                size.decrementAndGet();
-            } else {
+            boolean few = size.incrementAndGet() <= MOST_IDLE;
+            if (viewsIdle.addAndGet(views.room()) <= MOST_IDLE_VIEWS && few) {
                 idle.add(views);
+            } else {
+                size.decrementAndGet();
+                viewsIdle.addAndGet(-views.room());
             }
+        }
+
+        /// Views that are kept, at most [#MOST_IDLE_VIEWS].
+        long viewsIdle() {
+            return viewsIdle.get();
         }
     }
 
@@ -133,6 +147,15 @@ final class PieceViews {
             bytes += length;
             at += adjacent;
         }
+    }
+
+    /// Views that it may have.
+    private long room() {
+        long room = 0;
+        for (var part : byPart) {
+            room += part.slots.length;
+        }
+        return room;
     }
 
     /// Runs of memory.
