@@ -36,6 +36,7 @@ final class OwnerBandwidth implements AutoCloseable {
     private static final StoreIdentity IDENTITY = new StoreIdentity("", "bench", "bytes");
     private static final String EMBEDDED = "embedded";
     private static final String OWNER = "owner";
+    private static final String WITHIN_HOST = OWNER + ", within the host";
 
     private final List<AutoCloseable> open = new ArrayList<>();
     private final List<Contender> contenders = new ArrayList<>();
@@ -61,7 +62,7 @@ final class OwnerBandwidth implements AutoCloseable {
         embedded(EMBEDDED + ", checksums", true);
         var owner = new OwnerJvm(String.valueOf(POOL), List.of(), folder.resolve("owner.log"));
         open.add(owner);
-        add(user(OWNER + ", within the host", owner, Map.of()));
+        add(user(WITHIN_HOST, owner, Map.of()));
         add(user(OWNER + ", TCP", owner, Map.of("shared-memory", "false")));
         var mooncake = MooncakeStore.start(POOL);
         if (mooncake.isPresent()) {
@@ -126,8 +127,8 @@ final class OwnerBandwidth implements AutoCloseable {
         }
         table.print();
         System.out.println(
-                "Limit: of the embedded store a copy of as many bytes by one C thread, else the better of"
-                        + " limit.c over sockets and one stream of iperf3.\nAn owner has"
+                "Limit: of the embedded store and of an owner within the host a copy of as many bytes by"
+                        + " one C thread, else the better of limit.c over sockets and one stream of iperf3.\nAn owner has"
                         + " every object summed (CRC32C) when it is put, and compared when it is"
                         + " read. CPU: processor time of both sides.");
     }
@@ -174,7 +175,8 @@ final class OwnerBandwidth implements AutoCloseable {
         void rows(Table table, int size, String call) {
             stores.forEach((name, rounds) -> {
                 boolean ours = name.startsWith(EMBEDDED) || name.startsWith(OWNER);
-                var bound = name.startsWith(EMBEDDED) ? copies : sockets;
+                boolean copied = name.startsWith(EMBEDDED) || name.equals(WITHIN_HOST);
+                var bound = copied ? copies : sockets;
                 table.rowNow(
                         (size >> 10) + " KiB",
                         call,

@@ -132,6 +132,7 @@ public final class OwnerCommand implements CommandProvider {
                                     base.askLimit(),
                                     base.moveLimit());
                     config.checkSecret();
+                    config.checkListed(settings.host());
                     return config;
                 });
     }

@@ -40,7 +40,7 @@ public final class StoreExistsCommand extends StoreTool {
             }
             return all ? 0 : 1;
         }
-        try (var owners = open(context.options())) {
+        try (var owners = open(context.options(), context.err())) {
             for (String key : context.arguments()) {
                 boolean found = owners.find(key).isPresent();
                 all &= found;

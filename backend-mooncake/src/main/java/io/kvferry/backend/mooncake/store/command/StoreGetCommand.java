@@ -54,7 +54,7 @@ public final class StoreGetCommand extends StoreTool {
             return read(context, cluster.get(), key);
         }
         Optional<Placed> found;
-        try (var owners = open(options)) {
+        try (var owners = open(options, context.err())) {
             found = owners.find(key);
         }
         if (found.isEmpty()) {

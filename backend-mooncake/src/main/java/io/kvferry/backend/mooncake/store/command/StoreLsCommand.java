@@ -46,12 +46,13 @@ public final class StoreLsCommand extends StoreTool {
             }
             return 0;
         }
-        try (var owners = open(options)) {
-            for (Placed placed : owners.list(beginning, most)) {
+        try (var owners = open(options, context.err())) {
+            var found = owners.list(beginning, most);
+            for (Placed placed : found) {
                 StoredKey object = placed.object();
                 context.out().println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
             }
+            return found.isEmpty() && !owners.away().isEmpty() ? 1 : 0;
         }
-        return 0;
     }
 }

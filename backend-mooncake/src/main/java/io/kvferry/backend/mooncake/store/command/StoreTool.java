@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoredKey;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -14,14 +15,17 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.toolkit.secret.FleetSecret;
 
+import java.io.PrintWriter;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
 
 /// What the commands that look into a store have in common.
@@ -90,11 +94,20 @@ abstract class StoreTool implements CommandProvider {
     }
 
     /// The owner that the options name, or those that the master lists that they name.
-    private static List<RemoteStoreConfig> owners(OptionValues options) {
+    private static List<RemoteStoreConfig> owners(OptionValues options, Looked looked) {
         var config = config(options);
-        return options.string("store").strip().startsWith(RemoteStoreConfig.MASTER_AT)
-                ? MasterView.ask(config).stream().map(owner -> config.at(owner.address())).toList()
-                : List.of(config);
+        if (looked.err.isEmpty()) {
+            return List.of(config);
+        }
+        var owners = new ArrayList<RemoteStoreConfig>();
+        for (var owner : MasterView.ask(config)) {
+            try {
+                owners.add(config.at(owner.address()));
+            } catch (KvFerryException e) {
+                looked.skip(owner.address(), e);
+            }
+        }
+        return owners;
     }
 
     /// The reader of a Mooncake cluster, where it is one.
@@ -106,12 +119,24 @@ abstract class StoreTool implements CommandProvider {
     }
 
     /// The owners that the options name, or those that the master lists.
-    static Looked open(OptionValues options) {
-        var looked = new Looked(new LinkedHashMap<>(), options.string("tenant_id"));
+    ///
+    /// @param err where owners of a master are named that are away
+    static Looked open(OptionValues options, PrintWriter err) {
+        boolean listed = options.string("store").strip().startsWith(RemoteStoreConfig.MASTER_AT);
+        var looked =
+                new Looked(
+                        new LinkedHashMap<>(),
+                        options.string("tenant_id"),
+                        listed ? Optional.of(err) : Optional.empty(),
+                        new HashSet<>());
         boolean done = false;
         try {
-            for (RemoteStoreConfig owner : owners(options)) {
-                looked.owners.put(owner, RemoteStore.open(owner, NOBODY, false));
+            for (RemoteStoreConfig owner : owners(options, looked)) {
+                try {
+                    looked.owners.put(owner, RemoteStore.open(owner, NOBODY, false));
+                } catch (KvFerryException e) {
+                    looked.skip(owner.address(), e);
+                }
             }
             done = true;
             return looked;
@@ -128,18 +153,37 @@ abstract class StoreTool implements CommandProvider {
     /// Owners that are looked into.
     ///
     /// @param tenant whose objects
-    record Looked(Map<RemoteStoreConfig, RemoteStore> owners, String tenant)
+    /// @param err where an owner that is away is named; empty where the only owner must be there
+    /// @param away addresses of owners that are skipped
+    record Looked(
+            Map<RemoteStoreConfig, RemoteStore> owners,
+            String tenant,
+            Optional<PrintWriter> err,
+            Set<String> away)
             implements AutoCloseable {
+        private void skip(String address, KvFerryException why) {
+            err.orElseThrow(() -> why)
+                    .println("owner " + address + " is skipped: " + why.getMessage());
+            away.add(address);
+        }
+
         /// Objects whose keys begin with `beginning`, in the order of the keys; one that two owners
         /// have once.
         ///
-        /// @throws io.kvferry.spi.KvFerryException when an owner does not answer
+        /// @throws KvFerryException when the only owner does not answer
         Collection<Placed> list(String beginning, int most) {
             var found = new TreeMap<String, Placed>();
             owners.forEach((owner, store) -> {
-                for (StoredKey object : store.list(tenant, beginning, most)) {
-                    found.putIfAbsent(
-                            object.key() + '\n' + object.identity(), new Placed(object, owner));
+                if (away.contains(owner.address())) {
+                    return;
+                }
+                try {
+                    for (StoredKey object : store.list(tenant, beginning, most)) {
+                        found.putIfAbsent(
+                                object.key() + '\n' + object.identity(), new Placed(object, owner));
+                    }
+                } catch (KvFerryException e) {
+                    skip(owner.address(), e);
                 }
             });
             return found.values().stream().limit(most).toList();

@@ -58,7 +58,7 @@ final class DirectoryPuts {
         this.limit = limit;
     }
 
-    /// The owner that found no room last.
+    /// The owner that found no room last; nobody when a put found room since.
     Optional<Member> full() {
         return full;
     }
@@ -92,6 +92,7 @@ final class DirectoryPuts {
                         fullSomewhere[i] = true;
                         full = Optional.of(member);
                     } else if (codes[i] == 0) {
+                        full = fullSomewhere[i] ? full : Optional.empty();
                         hints.seen(batch.key(i), member.segment());
                     }
                 }

@@ -27,6 +27,7 @@ public final class OwnerMembership implements AutoCloseable {
     private static final Duration RETRY = Duration.ofMillis(500);
     private static final Duration LONGEST_REST = Duration.ofSeconds(2);
     private static final Duration SHORTEST_REST = Duration.ofMillis(20);
+    private static final Duration LAST_REPORT = ASK.multipliedBy(3);
     private static final Duration LEAVE = Duration.ofSeconds(1);
     private static final int SIGNS_OF_LIFE = 5;
 
@@ -35,6 +36,8 @@ public final class OwnerMembership implements AutoCloseable {
     private final StoreQuestions questions;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition ended = lock.newCondition();
+    private final Thread thread;
+    private volatile Duration rest = RETRY;
     private String told = "";
     private volatile boolean listed;
     private volatile boolean closed;
@@ -44,6 +47,7 @@ public final class OwnerMembership implements AutoCloseable {
         this.owner = owner;
         this.questions =
                 new StoreQuestions("kvferry-owner-member", master.address(), master.secret());
+        this.thread = Thread.ofPlatform().daemon().name("kvferry-owner-life").unstarted(this::live);
     }
 
     /// Reports an owner whose port is open. When the master is there it is listed on return.
@@ -63,13 +67,12 @@ public final class OwnerMembership implements AutoCloseable {
     static OwnerMembership start(RemoteStoreConfig master, ListedOwner owner) {
         master.checkSecret();
         var membership = new OwnerMembership(master, owner);
-        Duration rest = membership.report();
-        Thread.ofPlatform().daemon().name("kvferry-owner-life").start(() -> membership.live(rest));
+        membership.rest = membership.report();
+        membership.thread.start();
         return membership;
     }
 
-    private void live(Duration first) {
-        Duration rest = first;
+    private void live() {
         while (!closed) {
             try {
                 pause(rest);
@@ -141,7 +144,8 @@ public final class OwnerMembership implements AutoCloseable {
         return listed;
     }
 
-    /// Takes the owner off the list. Idempotent.
+    /// Takes the owner off the list, after the last report has ended: one that came later would
+    /// list it again. Idempotent.
     @Override
     public void close() {
         lock.lock();
@@ -154,9 +158,13 @@ public final class OwnerMembership implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        if (listed) {
-            var _ = questions.ask(question(Operation.LEAVE, LEAVE), LEAVE);
+        try {
+            thread.join(LAST_REPORT);
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
         }
+        // Also where no report was answered: the master may have heard it.
+        var _ = questions.ask(question(Operation.LEAVE, LEAVE), LEAVE);
         questions.close();
     }
 }

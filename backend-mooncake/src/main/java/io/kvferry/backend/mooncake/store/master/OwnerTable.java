@@ -117,7 +117,7 @@ final class OwnerTable {
         }
     }
 
-    /// Owners that were not listed, and why the master refused them is in their logs.
+    /// Reports that were refused; their owners log why.
     synchronized long refused() {
         return refused;
     }

@@ -127,6 +127,32 @@ public record RemoteStoreConfig(
         }
     }
 
+    /// That others can use an owner that reports to the master at this address.
+    ///
+    /// @param host on which the owner listens, and by which it is listed
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when that names another host elsewhere
+    public void checkListed(String host) {
+        boolean here = isLoopback(host) && isLoopback(hostAndPort(address).getHost());
+        if (!here && (isLoopback(host) || isWildcard(host))) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "the master at "
+                            + address
+                            + " would list this owner as "
+                            + host
+                            + ", by which others do not reach it: set host to the address of this"
+                            + " host that they reach");
+        }
+    }
+
+    private static boolean isWildcard(String host) {
+        try {
+            return InetAddress.getByName(host).isAnyLocalAddress();
+        } catch (UnknownHostException _) {
+            return false;
+        }
+    }
+
     static boolean isLoopback(String host) {
         try {
             return InetAddress.getByName(host).isLoopbackAddress();

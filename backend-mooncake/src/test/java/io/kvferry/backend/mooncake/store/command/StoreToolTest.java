@@ -12,16 +12,25 @@ import io.kvferry.backend.mooncake.store.master.StoreMaster;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoreOwner;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
 import org.junit.jupiter.api.Test;
 
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.io.Writer;
 import java.lang.foreign.Arena;
+import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
 
 /// What the commands that look into a store see of several owners.
 class StoreToolTest {
+    private static final PrintWriter SILENT = new PrintWriter(Writer.nullWriter());
+
     private static OptionValues options(String store) {
         return new StoreLsCommand().options().read("test", Map.of("store", store));
     }
@@ -40,6 +49,49 @@ class StoreToolTest {
         }
     }
 
+    private static void await(BooleanSupplier condition) {
+        for (var limit = Deadline.in(Duration.ofSeconds(50)); !condition.getAsBoolean(); ) {
+            assertThat(limit.passed()).as("not in time").isFalse();
+            LockSupport.parkNanos(5_000_000);
+        }
+    }
+
+    @Test
+    void anOwnerThatIsAwayIsNamedAndSkipped() {
+        var said = new StringWriter();
+        try (var master = StoreMaster.start(StoreMaster.Settings.local(0));
+                var one = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
+                var two = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
+                var first = OwnerMembership.start(RemoteStoreConfig.of(master.address()), one);
+                var second = OwnerMembership.start(RemoteStoreConfig.of(master.address()), two)) {
+            await(() -> first.isListed() && second.isListed());
+            put(one, "a");
+            two.close();
+            try (var looked =
+                    StoreTool.open(
+                            options("master://" + master.address()), new PrintWriter(said))) {
+                assertThat(looked.list("", 10)).hasSize(1);
+                assertThat(looked.find("a")).isPresent();
+                assertThat(looked.away()).containsExactly(two.address());
+            }
+            assertThat(said.toString()).containsOnlyOnce("owner " + two.address() + " is skipped");
+        }
+    }
+
+    @Test
+    void anOwnerIsNotListedByAnAddressThatOthersCannotUse() {
+        var far = RemoteStoreConfig.of("192.0.2.1:50051");
+        for (String host : new String[] {"127.0.0.1", "0.0.0.0", "::"}) {
+            assertThatThrownBy(() -> far.checkListed(host))
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("set host");
+        }
+        far.checkListed("192.0.2.2");
+        var near = RemoteStoreConfig.of("127.0.0.1:50051");
+        near.checkListed("127.0.0.1");
+        assertThatThrownBy(() -> near.checkListed("0.0.0.0")).hasMessageContaining("set host");
+    }
+
     @Test
     void allOwnersOfAMasterAreLookedInto() {
         try (var master = StoreMaster.start(StoreMaster.Settings.local(0));
@@ -47,12 +99,12 @@ class StoreToolTest {
                 var two = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var first = OwnerMembership.start(RemoteStoreConfig.of(master.address()), one);
                 var second = OwnerMembership.start(RemoteStoreConfig.of(master.address()), two)) {
-            assertThat(first.isListed() && second.isListed()).isTrue();
+            await(() -> first.isListed() && second.isListed());
             put(one, "a");
             put(two, "bb");
             put(one, "ccc");
             put(two, "ccc");
-            try (var looked = StoreTool.open(options("master://" + master.address()))) {
+            try (var looked = StoreTool.open(options("master://" + master.address()), SILENT)) {
                 assertThat(looked.list("", 10))
                         .extracting(placed -> placed.object().key())
                         .containsExactly("a", "bb", "ccc");
@@ -63,11 +115,11 @@ class StoreToolTest {
                 assertThat(found.object().bytes()).isEqualTo(102);
                 assertThat(looked.find("b")).isEmpty();
             }
-            try (var looked = StoreTool.open(options(one.address()))) {
+            try (var looked = StoreTool.open(options(one.address()), SILENT)) {
                 assertThat(looked.find("a")).isPresent();
                 assertThat(looked.find("bb")).isEmpty();
             }
-            assertThatThrownBy(() -> StoreTool.open(options("master://" + one.address())))
+            assertThatThrownBy(() -> StoreTool.open(options("master://" + one.address()), SILENT))
                     .isInstanceOf(KvFerryException.class)
                     .hasMessageContaining("does not answer");
         }

@@ -143,7 +143,7 @@ class StoreMasterTest {
     @Test
     void ownersReportToTheNextMasterAndUsersKeepTheirListMeanwhile() throws IOException {
         int port = freePort();
-        var first = master(port, Duration.ofSeconds(6), Optional.empty());
+        var first = master(port, Duration.ofSeconds(20), Optional.empty());
         var one = owner(first.address(), listed(1, 1));
         var two = owner(first.address(), listed(2, 1));
         await("both", () -> one.isListed() && two.isListed());
@@ -162,7 +162,7 @@ class StoreMasterTest {
         first.close();
         await("noticed", () -> !one.isListed() && !two.isListed());
         int before = heard.size();
-        var second = master(port, Duration.ofSeconds(6), Optional.empty());
+        var second = master(port, Duration.ofSeconds(20), Optional.empty());
         await("reported again", () -> second.owners().owners().size() == 2);
         await("told whole", () -> heard.size() > before && wholes.getLast());
         for (int i = before; i < heard.size(); i++) {

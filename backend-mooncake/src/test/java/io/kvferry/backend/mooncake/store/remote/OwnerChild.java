@@ -61,8 +61,16 @@ public final class OwnerChild implements AutoCloseable {
                     CompletableFuture.supplyAsync(
                             () -> firstLine(process),
                             task -> Thread.ofPlatform().daemon().start(task));
-            this.address = line.get(100, TimeUnit.SECONDS);
-            if (address.isEmpty()) {
+            boolean ready = false;
+            try {
+                this.address = line.get(100, TimeUnit.SECONDS);
+                ready = !address.isEmpty();
+            } finally {
+                if (!ready) {
+                    process.destroyForcibly();
+                }
+            }
+            if (!ready) {
                 throw new IllegalStateException("it did not start: " + command.getLast());
             }
         }
