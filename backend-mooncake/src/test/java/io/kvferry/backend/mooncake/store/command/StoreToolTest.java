@@ -57,6 +57,7 @@ class StoreToolTest {
     }
 
     @Test
+    @SuppressWarnings("try") // closed before its block ends
     void anOwnerThatIsAwayIsNamedAndSkipped() {
         var said = new StringWriter();
         try (var master = StoreMaster.start(StoreMaster.Settings.local(0));
