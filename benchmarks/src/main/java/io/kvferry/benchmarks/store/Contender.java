@@ -7,6 +7,7 @@ import io.kvferry.benchmarks.mooncake.Run;
 /// one call and waits for them.
 ///
 /// Threading: one thread.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 interface Contender extends AutoCloseable {
     /// Objects of one call.
     int BATCH = 32;

@@ -7,6 +7,7 @@ import java.io.IOException;
 
 /// Real Mooncake's store: the memory in one process, its user in another, over TCP as it has no
 /// other way without an RDMA device.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 final class MooncakeContender implements Contender {
     static final String NAME = "Mooncake";
 

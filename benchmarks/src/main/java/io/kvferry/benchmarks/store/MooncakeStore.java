@@ -24,6 +24,7 @@ import java.util.concurrent.TimeoutException;
 /// the memory and as users of it.
 ///
 /// Threading: one thread; each [Answerer] may have one of its own.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 final class MooncakeStore implements AutoCloseable {
     private static final String SCRIPT = "mooncake_store.py";
     private static final String LEASE_MS =

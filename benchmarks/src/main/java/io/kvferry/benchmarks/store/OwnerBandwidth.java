@@ -28,6 +28,7 @@ import java.util.concurrent.TimeUnit;
 /// Objects put and read by one thread through an owner process, and in the own process, in turns
 /// with what limits them (a copy in memory, the loopback) and with what others use (Mooncake,
 /// Redis). Rates are by the clock.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 final class OwnerBandwidth implements AutoCloseable {
     private static final int LARGEST = 4 << 20;
     private static final long POOL = 4L * Contender.BATCH * LARGEST;

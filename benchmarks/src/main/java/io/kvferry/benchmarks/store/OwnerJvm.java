@@ -18,6 +18,7 @@ import java.util.regex.Pattern;
 /// `kvferry owner` in a JVM of its own, on ports that the system chooses. It ends with its input.
 ///
 /// Threading: one thread.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 final class OwnerJvm implements AutoCloseable {
     private static final String MAIN = "io.kvferry.serving.cli.Main";
     private static final Pattern ADDRESS = Pattern.compile("\"address\"\\s*:\\s*\"([^\"]+)\"");

@@ -30,6 +30,7 @@ import java.util.concurrent.TimeUnit;
 /// Keys per second that users of an owner process reach: lookups, descriptors, and puts of 64 bytes
 /// (start, the bytes, end), one by one and in batches, in turns with users of a real Mooncake
 /// store. Of Mooncake a put is its start and its end, without bytes.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 final class OwnerKeys {
     private static final int BATCH = 128;
     private static final int FILL = 1024;

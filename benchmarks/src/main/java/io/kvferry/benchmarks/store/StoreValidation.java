@@ -20,6 +20,7 @@ import java.util.regex.Pattern;
 /// conversations of several turns over an owner process whose memory is far smaller than what they
 /// say, so that most of it comes back from disk. Fails unless every conversation ended, no key of a
 /// load failed, and the disk was read; every byte that was loaded is verified.
+@SuppressWarnings("try") // an interrupt ends the benchmark
 public final class StoreValidation implements Benchmark {
     private static final Pattern COUNT =
             Pattern.compile("(batch_keys|memory_keys|disk_keys|failed_keys)=(\\d+)");
