@@ -356,6 +356,11 @@ final class ChaosEc implements EcConnectorProvider {
         @Override
         public StepReport report(WorkerStep step) {
             loads.keySet().forEach(this::foresee);
+            for (var completion : now) {
+                if (completion.result() instanceof Completion.Completed) {
+                    itemLoads.reported(name, completion.id(), rank);
+                }
+            }
             var report =
                     new StepReport(rank, step.number(), now, Payload.EMPTY, Stats.EMPTY, List.of());
             now.clear();

@@ -10,8 +10,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// On which ranks the loads of items ended well, of all leaves of a scene: what every rank has must
-/// not be loaded again.
+/// On which ranks the loads of items ended well and were reported, of all leaves of a scene: what
+/// every rank has must not be loaded again. A leaf that throws before its report takes the ends of
+/// its loads with it, so these may be loaded again.
 ///
 /// Threads: any.
 final class ChaosItemLoads {
@@ -20,6 +21,7 @@ final class ChaosItemLoads {
     private record Item(String hash, int rank) {}
 
     private final Map<Load, Set<Integer>> loaded = new HashMap<>();
+    private final Map<Load, Set<Integer>> reported = new HashMap<>();
     private final Map<Item, Load> latest = new HashMap<>();
     private final List<String> needless = new ArrayList<>();
 
@@ -29,10 +31,18 @@ final class ChaosItemLoads {
         latest.put(new Item(hash, rank), load);
     }
 
+    /// A leaf reports an end; it need not be one of a load that it did.
+    synchronized void reported(String leaf, TransferId id, int rank) {
+        var load = new Load(leaf, id);
+        if (loaded.getOrDefault(load, Set.of()).contains(rank)) {
+            reported.computeIfAbsent(load, _ -> new HashSet<>()).add(rank);
+        }
+    }
+
     /// A rank is told to load what it has: it was loaded here before, and not on another rank.
     synchronized void again(String leaf, TransferId id, String hash, int rank, int ranks) {
         var before = latest.get(new Item(hash, rank));
-        if (before == null || loaded.getOrDefault(before, Set.of()).size() == ranks) {
+        if (before == null || reported.getOrDefault(before, Set.of()).size() == ranks) {
             needless.add(leaf + " " + id + " of " + hash + " on rank " + rank + " after " + before);
         }
     }
