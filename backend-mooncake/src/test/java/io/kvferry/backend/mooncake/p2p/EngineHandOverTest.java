@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.alone;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.alone;
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+import static io.kvferry.backend.mooncake.EngineRuns.prompt;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decode;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decoder;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.finished;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.generate;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.loaded;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefill;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefiller;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prompt;
 import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+import static io.kvferry.backend.mooncake.EngineRuns.prompt;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decode;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.finished;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.generate;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.loaded;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefill;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prompt;
 import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 import static io.kvferry.tck.FreePorts.freePort;
@@ -15,6 +15,7 @@ import static io.kvferry.tck.FreePorts.freePort;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.EngineRuns;
 import io.kvferry.backend.mooncake.p2p.testkit.BackendHosts;
 import io.kvferry.backend.mooncake.p2p.testkit.EnginePair;
 import io.kvferry.backend.mooncake.p2p.testkit.GatedBackend;
@@ -105,7 +106,7 @@ class HostBackendsTest {
                                 Map.of(),
                                 BackendHosts.over(backend),
                                 kvferry.services());
-                var alone = EnginePair.alone(Map.of())) {
+                var alone = EngineRuns.alone(Map.of())) {
             var pairs = new ArrayList<RequestHandle>();
             for (int i = 0; i < 6; i++) {
                 prefill(p, prompt(i, 150 + i), "x" + i);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.alone;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.alone;
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+import static io.kvferry.backend.mooncake.EngineRuns.prompt;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.decode;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.finished;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.generate;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.loaded;
 import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prefill;
-import static io.kvferry.backend.mooncake.p2p.testkit.EnginePair.prompt;
 import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.EngineRuns;
 import io.kvferry.backend.mooncake.p2p.testkit.EnginePair;
 import io.kvferry.engine.Engine;
 import io.kvferry.spi.Deadline;
@@ -82,7 +83,7 @@ class ReopenedConnectorTest {
     private static void breakAndAwait(Engine engine, AtomicBoolean next) {
         next.set(true);
         finished(generate(engine, prompt(50, 20)));
-        var limit = Deadline.in(EnginePair.SOON);
+        var limit = Deadline.in(EngineRuns.SOON);
         while (engine.stats().counters().getOrDefault("connectors_reopened", 0L) == 0
                 && !limit.passed()) {
             LockSupport.parkNanos(1_000_000);

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.prompt;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.TOKENS;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.submit;
 import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.EngineRuns;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
@@ -25,18 +28,12 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Map;
 import java.util.UUID;
-import java.util.concurrent.locks.LockSupport;
 
 /// vLLM's recipe for prefill and decode with a store: the prefiller has MooncakeConnector as
 /// producer and the store as both, the decoder MooncakeConnector and the store as consumers.
 class PrefillDecodeRecipeTest {
-    private static final int TOKENS = 150;
-    private static final Duration SOON = Duration.ofSeconds(60);
-
     private final String store = "recipe-" + UUID.randomUUID();
 
     @AfterEach
@@ -55,33 +52,18 @@ class PrefillDecodeRecipeTest {
                 .formatted(role, id, role, p2pOptions, storeRole, store, 32 << 20);
     }
 
-    private static EngineConfig base() {
-        return EngineConfig.of(new SyntheticProvider(), Path.of("."), Map.of("kv_heads", 4L))
-                .blockCount(256)
-                .stepTokens(64)
-                .prefixCache(false)
-                .closeLimit(Duration.ofSeconds(2));
-    }
-
     private static Engine open(Kvferry kvferry, String json) {
         var selected = kvferry.kv(json);
         return Engine.open(
-                        base().host(kvferry.services())
+                        EngineRuns.config(1, Map.of())
+                                .host(kvferry.services())
                                 .kvConnector(selected.provider(), selected.config()))
                 .start();
     }
 
-    private static int[] prompt(int seed) {
-        var prompt = new int[TOKENS];
-        for (int i = 0; i < TOKENS; i++) {
-            prompt[i] = 300 + (seed * 7919 + i * 31) % 20_000;
-        }
-        return prompt;
-    }
-
     private static RequestHandle prefill(Engine p, int seed, String transfer) {
         return p.submit(
-                GenerationRequest.of(prompt(seed), SamplingParams.greedy(1))
+                GenerationRequest.of(prompt(seed, TOKENS), SamplingParams.greedy(1))
                         .withKvParams(
                                 new TransferParams(
                                         Map.of(
@@ -95,7 +77,7 @@ class PrefillDecodeRecipeTest {
 
     private static RequestHandle decode(Engine d, int seed, int port, String transfer) {
         return d.submit(
-                GenerationRequest.of(prompt(seed), SamplingParams.greedy(8))
+                GenerationRequest.of(prompt(seed, TOKENS), SamplingParams.greedy(8))
                         .withFailurePolicy(LoadFailurePolicy.RECOMPUTE)
                         .withKvParams(
                                 new TransferParams(
@@ -112,19 +94,6 @@ class PrefillDecodeRecipeTest {
                                                 transfer))));
     }
 
-    private static RequestHandle plain(Engine engine, int seed) {
-        return engine.submit(
-                GenerationRequest.of(prompt(seed), SamplingParams.greedy(8))
-                        .withFailurePolicy(LoadFailurePolicy.RECOMPUTE));
-    }
-
-    private static Outcome.Finished finished(RequestHandle handle) {
-        var outcome = handle.await(Deadline.in(SOON));
-        assertThat(outcome).as(handle.id()).isPresent();
-        assertThat(outcome.get()).isInstanceOf(Outcome.Finished.class);
-        return (Outcome.Finished) outcome.get();
-    }
-
     private static int loadedFrom(Outcome outcome, String child) {
         return outcome.usage().external().stream()
                 .filter(share -> share.source().contains(child))
@@ -132,21 +101,11 @@ class PrefillDecodeRecipeTest {
                 .sum();
     }
 
-    private static void awaitNothingHeld(Engine engine) {
-        var limit = Deadline.in(SOON);
-        for (var now = engine.stats();
-                now.freeBlocks() < now.totalBlocks() || now.held() > 0 || now.leasedBlocks() > 0;
-                now = engine.stats()) {
-            assertThat(limit.passed()).as("blocks stay in use: %s", now).isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
-    }
-
     @Test
     void handsOverDirectlyAndKeepsPrefixesInTheStore() throws IOException {
         int port = freePort();
         try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE);
-                var alone = Engine.open(base()).start();
+                var alone = EngineRuns.alone(Map.of());
                 var d = open(kvferry, config("d", "kv_consumer", "kv_consumer", ""))) {
             var first =
                     open(
@@ -156,25 +115,25 @@ class PrefillDecodeRecipeTest {
                 for (int i = 0; i < 4; i++) {
                     prefill(p, i, "x" + i);
                     var outcome = finished(decode(d, i, port, "x" + i));
-                    assertThat(outcome.tokens()).isEqualTo(finished(plain(alone, i)).tokens());
+                    assertThat(outcome.tokens()).isEqualTo(finished(submit(alone, i)).tokens());
                     assertThat(loadedFrom(outcome, "MooncakeConnector"))
                             .as("%s", outcome.usage())
                             .isGreaterThanOrEqualTo(TOKENS - 1);
                 }
-                awaitNothingHeld(p);
-                awaitNothingHeld(d);
-                var again = finished(plain(p, 0));
+                assertNothingHeld(p);
+                assertNothingHeld(d);
+                var again = finished(submit(p, 0));
                 assertThat(loadedFrom(again, "MooncakeStoreConnector"))
                         .as("the prefiller finds its own prefixes: %s", again.usage())
                         .isEqualTo(TOKENS / 16 * 16);
             }
             for (int i = 0; i < 4; i++) { // without a prefiller, from the store
-                var outcome = finished(plain(d, i));
-                assertThat(outcome.tokens()).isEqualTo(finished(plain(alone, i)).tokens());
+                var outcome = finished(submit(d, i));
+                assertThat(outcome.tokens()).isEqualTo(finished(submit(alone, i)).tokens());
                 assertThat(loadedFrom(outcome, "MooncakeStoreConnector"))
                         .isEqualTo(TOKENS / 16 * 16);
             }
-            awaitNothingHeld(d);
+            assertNothingHeld(d);
         }
     }
 }

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.backend.mooncake.EngineRuns.SOON;
+import static io.kvferry.backend.mooncake.EngineRuns.alone;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.GROUPS;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.PREFIX;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.submit;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.cluster.RealCluster;
-import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
-import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
-import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.kv.LookupResult;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -24,7 +23,6 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Map;
@@ -35,38 +33,8 @@ import java.util.concurrent.TimeUnit;
 @Tag("interop")
 @Timeout(240)
 class RealClusterEnginesTest {
-    private static final int TOKENS = 150;
-    private static final int PREFIX = TOKENS / 16 * 16;
     private static final int PROMPTS = 3;
-    private static final Duration SOON = Duration.ofSeconds(55);
     private static final int SIGTERM = 128 + 15;
-
-    private static EngineConfig config() {
-        return EngineConfig.of(
-                        new SyntheticProvider(), Path.of("."), Map.of("kv_heads", 4L, "groups", 2L))
-                .worldSize(1)
-                .blockCount(256)
-                .stepTokens(64)
-                .prefixCache(false)
-                .closeLimit(Duration.ofSeconds(2));
-    }
-
-    private static Outcome.Finished run(Engine engine, int seed) {
-        var prompt = new int[TOKENS];
-        for (int i = 0; i < TOKENS; i++) {
-            prompt[i] = 300 + (seed * 7919 + i * 31) % 20_000;
-        }
-        var outcome =
-                engine.submit(
-                                GenerationRequest.of(prompt, SamplingParams.greedy(8))
-                                        .withFailurePolicy(LoadFailurePolicy.RECOMPUTE))
-                        .await(Deadline.in(SOON));
-        return (Outcome.Finished) outcome.orElseThrow();
-    }
-
-    private static int loaded(Outcome outcome) {
-        return outcome.usage().external().stream().mapToInt(LookupResult.Share::tokens).sum();
-    }
 
     private static Process child(RealCluster cluster) throws IOException {
         return new ProcessBuilder(
@@ -93,9 +61,9 @@ class RealClusterEnginesTest {
     @Test
     void aSecondProcessReadsWhatTheFirstOneStoredAndBothEndOnSigterm() throws Exception {
         var expected = new ArrayList<String>();
-        try (var alone = Engine.open(config()).start()) {
+        try (var alone = alone(GROUPS)) {
             for (int seed = 0; seed < PROMPTS; seed++) {
-                expected.add(Arrays.toString(run(alone, seed).tokens()));
+                expected.add(Arrays.toString(finished(submit(alone, seed)).tokens()));
             }
         }
         try (var cluster = new RealCluster(64 << 20)) {
@@ -119,17 +87,11 @@ class RealClusterEnginesTest {
 
     /// The child's side: runs the prompts, and waits for its end.
     public static void main(String[] arguments) throws Exception {
-        var connector =
-                ConnectorConfig.of(
-                        MooncakeStoreConnectorProvider.NAME,
-                        KvRole.BOTH,
-                        "child",
-                        Map.of("store", "mooncake://" + arguments[0], "rpc_timeout", "30s"));
-        try (var engine =
-                Engine.open(config().kvConnector(new MooncakeStoreConnectorProvider(), connector))
-                        .start()) {
+        var options =
+                Map.<String, Object>of("store", "mooncake://" + arguments[0], "rpc_timeout", "30s");
+        try (var engine = StoreRuns.engine("child", 1, GROUPS, options)) {
             for (int seed = 0; seed < PROMPTS; seed++) {
-                Outcome.Finished outcome = run(engine, seed);
+                Outcome.Finished outcome = finished(submit(engine, seed));
                 System.out.println(
                         "@ " + loaded(outcome) + " " + Arrays.toString(outcome.tokens()));
             }

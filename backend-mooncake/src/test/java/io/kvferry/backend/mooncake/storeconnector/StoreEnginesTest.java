@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.backend.mooncake.EngineRuns.SOON;
+import static io.kvferry.backend.mooncake.EngineRuns.alone;
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+import static io.kvferry.backend.mooncake.EngineRuns.prompt;
+import static io.kvferry.backend.mooncake.EngineRuns.submit;
+import static io.kvferry.backend.mooncake.storeconnector.StoreRuns.TOKENS;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.observe.CacheEvent;
 
 import org.junit.jupiter.api.AfterEach;
@@ -24,8 +27,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -38,9 +39,6 @@ import java.util.concurrent.locks.LockSupport;
 /// Whole engines that share a store of this JVM. Their synthetic model verifies every byte that it
 /// did not write itself.
 class StoreEnginesTest {
-    private static final int TOKENS = 150;
-    private static final Duration SOON = Duration.ofSeconds(60);
-
     private final String name = "engines-" + UUID.randomUUID();
 
     @AfterEach
@@ -58,69 +56,11 @@ class StoreEnginesTest {
         var options = new HashMap<String, Object>(more);
         options.putIfAbsent("store_name", name);
         options.putIfAbsent("global_segment_size", 32 << 20);
-        return Engine.open(
-                config(tp, model)
-                        .kvConnector(
-                                new MooncakeStoreConnectorProvider(),
-                                ConnectorConfig.of(
-                                        MooncakeStoreConnectorProvider.NAME, role, id, options)));
-    }
-
-    private static Engine alone(Map<String, Object> model) {
-        return Engine.open(config(1, model)).start();
-    }
-
-    private static EngineConfig config(int tp, Map<String, Object> model) {
-        var all = new HashMap<String, Object>(model);
-        all.putIfAbsent("kv_heads", 4L);
-        return EngineConfig.of(new SyntheticProvider(), Path.of("."), all)
-                .worldSize(tp)
-                .blockCount(256)
-                .stepTokens(64)
-                .prefixCache(false)
-                .closeLimit(Duration.ofSeconds(2));
-    }
-
-    private static int[] prompt(int seed, int tokens) {
-        var prompt = new int[tokens];
-        for (int i = 0; i < tokens; i++) {
-            prompt[i] = 300 + (seed * 7919 + i * 31) % 20_000;
-        }
-        return prompt;
-    }
-
-    private static RequestHandle submit(Engine engine, int[] prompt) {
-        return engine.submit(
-                GenerationRequest.of(prompt, SamplingParams.greedy(8))
-                        .withFailurePolicy(LoadFailurePolicy.RECOMPUTE));
-    }
-
-    private static Outcome.Finished finished(RequestHandle handle) {
-        var outcome = handle.await(Deadline.in(SOON));
-        assertThat(outcome).as(handle.id()).isPresent();
-        assertThat(outcome.get()).isInstanceOf(Outcome.Finished.class);
-        return (Outcome.Finished) outcome.get();
-    }
-
-    private static int loaded(Outcome outcome) {
-        return outcome.usage().external().stream().mapToInt(LookupResult.Share::tokens).sum();
+        return StoreRuns.opened(role, id, tp, model, options);
     }
 
     private EmbeddedStore store() {
         return EmbeddedStores.find(name).orElseThrow();
-    }
-
-    private static void awaitNothingHeld(Engine engine) {
-        var limit = Deadline.in(SOON);
-        for (var now = engine.stats();
-                now.freeBlocks() < now.totalBlocks()
-                        || now.held() > 0
-                        || now.leasedBlocks() > 0
-                        || now.quarantinedBlocks() > 0;
-                now = engine.stats()) {
-            assertThat(limit.passed()).as("blocks stay in use: %s", now).isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
     }
 
     @ParameterizedTest
@@ -133,7 +73,7 @@ class StoreEnginesTest {
             for (int i = 0; i < 6; i++) {
                 finished(submit(first, prompt(i, TOKENS + i)));
             }
-            awaitNothingHeld(first); // so that every save is over
+            assertNothingHeld(first); // so that every save is over
             var handles = new ArrayList<RequestHandle>();
             for (int i = 0; i < 6; i++) {
                 handles.add(submit(second, prompt(i, TOKENS + i)));
@@ -144,7 +84,7 @@ class StoreEnginesTest {
                         .isEqualTo(finished(submit(alone, prompt(i, TOKENS + i))).tokens());
                 assertThat(loaded(outcome)).isGreaterThanOrEqualTo((TOKENS + i) / 16 * 16);
             }
-            awaitNothingHeld(second);
+            assertNothingHeld(second);
             assertThat(store().usage().busy()).isZero();
         }
     }
@@ -158,7 +98,7 @@ class StoreEnginesTest {
                     var outcome = finished(submit(engine, prompt(1, TOKENS)));
                     assertThat(outcome.tokens()).isEqualTo(expected);
                     assertThat(loaded(outcome)).isEqualTo(life == 0 ? 0 : TOKENS / 16 * 16);
-                    awaitNothingHeld(engine);
+                    assertNothingHeld(engine);
                 }
             }
         }
@@ -170,10 +110,10 @@ class StoreEnginesTest {
                 var consumer = engine(KvRole.CONSUMER, "c", 1, Map.of(), Map.of());
                 var other = engine(KvRole.BOTH, "o", 1, Map.of(), Map.of("tenant_id", "another"))) {
             finished(submit(consumer, prompt(1, TOKENS)));
-            awaitNothingHeld(consumer);
+            assertNothingHeld(consumer);
             assertThat(store().keyCount()).as("a consumer saves nothing").isZero();
             finished(submit(producer, prompt(1, TOKENS)));
-            awaitNothingHeld(producer);
+            assertNothingHeld(producer);
             assertThat(store().keyCount()).isPositive();
             assertThat(loaded(finished(submit(producer, prompt(1, TOKENS)))))
                     .as("a producer loads nothing")
@@ -192,7 +132,7 @@ class StoreEnginesTest {
             var answer =
                     finished(first.submit(GenerationRequest.of(prompt, SamplingParams.greedy(40))))
                             .tokens();
-            awaitNothingHeld(first);
+            assertNothingHeld(first);
             int[] longer = Arrays.copyOf(prompt, 16 + answer.length);
             System.arraycopy(answer, 0, longer, 16, answer.length);
             assertThat(loaded(finished(submit(second, longer))))
@@ -222,8 +162,8 @@ class StoreEnginesTest {
                 assertThat(finished(handles.get(i)).tokens())
                         .isEqualTo(finished(submit(alone, prompt(i / 6, TOKENS + i / 6))).tokens());
             }
-            awaitNothingHeld(first);
-            awaitNothingHeld(second);
+            assertNothingHeld(first);
+            assertNothingHeld(second);
             assertThat(store().counters().get("master_evicted_key_count")).isPositive();
             assertThat(first.stats().health()).isEmpty();
         }
@@ -234,13 +174,13 @@ class StoreEnginesTest {
         try (var engine = engine(KvRole.BOTH, "e", 1, Map.of(), Map.of());
                 var alone = alone(Map.of())) {
             finished(submit(engine, prompt(1, TOKENS)));
-            awaitNothingHeld(engine);
+            assertNothingHeld(engine);
             EmbeddedStores.closeNow(name);
             var outcome = finished(submit(engine, prompt(1, TOKENS)));
             assertThat(outcome.tokens())
                     .isEqualTo(finished(submit(alone, prompt(1, TOKENS))).tokens());
             assertThat(loaded(outcome)).isZero();
-            awaitNothingHeld(engine);
+            assertNothingHeld(engine);
             assertThat(engine.stats().health()).isEmpty();
         }
     }
@@ -252,7 +192,7 @@ class StoreEnginesTest {
             engine.onCacheEvent(events::add);
             engine.start();
             finished(submit(engine, prompt(1, TOKENS)));
-            awaitNothingHeld(engine);
+            assertNothingHeld(engine);
             var limit = Deadline.in(SOON);
             while (announced(events) < TOKENS / 16) {
                 assertThat(limit.passed()).as("%s", events).isFalse();

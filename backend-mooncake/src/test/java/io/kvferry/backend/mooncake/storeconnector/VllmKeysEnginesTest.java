@@ -1,31 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.backend.mooncake.EngineRuns.assertNothingHeld;
+import static io.kvferry.backend.mooncake.EngineRuns.finished;
+import static io.kvferry.backend.mooncake.EngineRuns.loaded;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.EngineRuns;
 import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Count;
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
-import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
-import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
-import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.kv.LookupResult;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.DisabledIfEnvironmentVariable;
 
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Map;
-import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
 /// Engines whose blocks stand in a cluster under vLLM's keys, as bare values. Their synthetic model
@@ -35,8 +28,6 @@ import java.util.stream.IntStream;
         matches = ".+",
         disabledReason = "the hashes are those without a seed")
 class VllmKeysEnginesTest {
-    private static final Duration SOON = Duration.ofSeconds(55);
-
     /// Of tokens 100 to 169 in blocks of 16, as vLLM 0.33.0 was seen to hash them.
     private static final String[] HASHES = {
         "605fd9e311c0890137f4c7df65be59449fb378632eecf434d1ecdf87c874fd55",
@@ -54,51 +45,27 @@ class VllmKeysEnginesTest {
     }
 
     private Engine engine(String id, int tp) {
-        var connector =
-                ConnectorConfig.of(
-                        MooncakeStoreConnectorProvider.NAME,
-                        KvRole.BOTH,
-                        id,
-                        Map.of(
-                                "store",
-                                "mooncake://127.0.0.1:50051",
-                                "library",
-                                mooncake.file().toString(),
-                                "rpc_timeout",
-                                "30s",
-                                "lookup_timeout",
-                                "50s",
-                                "key_form",
-                                "vllm"));
-        return Engine.open(
-                        EngineConfig.of(
-                                        new SyntheticProvider(),
-                                        Path.of("."),
-                                        Map.of("kv_heads", 4L, "model", "/models/test-model/"))
-                                .worldSize(tp)
-                                .blockCount(64)
-                                .stepTokens(64)
-                                .prefixCache(false)
-                                .closeLimit(Duration.ofSeconds(2))
-                                .kvConnector(new MooncakeStoreConnectorProvider(), connector))
-                .start();
+        return StoreRuns.engine(
+                id,
+                tp,
+                Map.of("model", "/models/test-model/"),
+                Map.of(
+                        "store",
+                        "mooncake://127.0.0.1:50051",
+                        "library",
+                        mooncake.file().toString(),
+                        "rpc_timeout",
+                        "30s",
+                        "lookup_timeout",
+                        "50s",
+                        "key_form",
+                        "vllm"));
     }
 
     private static Outcome.Finished run(Engine engine) {
-        var request =
-                GenerationRequest.of(IntStream.range(100, 170).toArray(), SamplingParams.greedy(4))
-                        .withFailurePolicy(LoadFailurePolicy.RECOMPUTE);
-        var outcome = engine.submit(request).await(Deadline.in(SOON));
-        var limit = Deadline.in(SOON);
-        while (engine.stats().leasedBlocks() > 0) {
-            assertThat(limit.passed()).as("saves do not end").isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
-        return (Outcome.Finished) outcome.orElseThrow();
-    }
-
-    private static int loaded(Outcome outcome) {
-        return outcome.usage().external().stream().mapToInt(LookupResult.Share::tokens).sum();
+        var outcome = finished(EngineRuns.submit(engine, IntStream.range(100, 170).toArray()));
+        assertNothingHeld(engine); // so that every save is over
+        return outcome;
     }
 
     @Test

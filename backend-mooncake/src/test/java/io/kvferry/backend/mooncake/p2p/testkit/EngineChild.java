@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.testkit;
 
+import io.kvferry.backend.mooncake.EngineRuns;
 import io.kvferry.engine.Engine;
 
 import java.io.BufferedReader;
@@ -36,18 +37,18 @@ public final class EngineChild implements AutoCloseable {
     }
 
     private static void obey(Engine engine, boolean prefills, int port, String[] word) {
-        var prompt = EnginePair.prompt(Integer.parseInt(word[0]), PROMPT_TOKENS);
+        var prompt = EngineRuns.prompt(Integer.parseInt(word[0]), PROMPT_TOKENS);
         var handle =
                 prefills
                         ? EnginePair.prefill(engine, prompt, word[1])
                         : EnginePair.decode(engine, prompt, port, word[1]);
         Thread.ofVirtual()
                 .start(() -> {
-                    var outcome = EnginePair.finished(handle);
+                    var outcome = EngineRuns.finished(handle);
                     System.out.println(
                             word[1]
                                     + " loaded "
-                                    + EnginePair.loaded(outcome)
+                                    + EngineRuns.loaded(outcome)
                                     + " "
                                     + Arrays.toString(outcome.tokens()));
                 });

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.directory;
 
-import static io.kvferry.tck.FreePorts.freePorts;
-
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
@@ -10,8 +8,6 @@ import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreContract;
-import io.kvferry.backend.mooncake.store.master.MasterChild;
-import io.kvferry.backend.mooncake.store.remote.OwnerChild;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 
 import org.jspecify.annotations.Nullable;
@@ -19,6 +15,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
+import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -61,10 +58,11 @@ class DirectoryHistoryTest {
         long first = Long.getLong("kvferry.soak.seed", 1);
         for (long seed = first; seed < first + histories; seed++) {
             try (var history = new History(seed)) {
+                history.begin();
                 for (int step = 0; step < steps; step++) {
                     history.step(calm);
                 }
-                history.startAll();
+                history.processes.startAll();
                 history.checkAll();
             } catch (Throwable e) {
                 throw new AssertionError("history with -Dkvferry.soak.seed=" + seed, e);
@@ -77,8 +75,7 @@ class DirectoryHistoryTest {
         private final Arena arena = Arena.ofShared();
         private final MemorySegment memory = arena.allocate((long) KEYS * SIZE, 64);
         private final StoreBatch batch = new StoreBatch();
-        private final int firstPort = freePorts(OWNERS + 1);
-        private final @Nullable OwnerChild[] owners = new @Nullable OwnerChild[OWNERS];
+        private final DirectoryProcesses processes = new DirectoryProcesses(OWNERS, OWNER_BYTES);
         private final List<DirectoryStore> users = new ArrayList<>();
 
         /// At which owner a key is.
@@ -88,16 +85,17 @@ class DirectoryHistoryTest {
         /// at another one.
         private final Set<String> lost = new HashSet<>();
 
-        private @Nullable MasterChild master;
-
-        History(long seed) throws Exception {
+        History(long seed) throws IOException {
             random = new SplittableRandom(seed);
-            startAll();
+        }
+
+        void begin() throws Exception {
+            processes.startAll();
             for (int i = 0; i < 2; i++) {
                 var user =
                         DirectoryStore.open(
                                 new RemoteStoreConfig(
-                                        "127.0.0.1:" + firstPort,
+                                        processes.master(),
                                         Optional.empty(),
                                         Optional.empty(),
                                         false,
@@ -111,30 +109,9 @@ class DirectoryHistoryTest {
             awaitOwners();
         }
 
-        /// Starts what is not running.
-        void startAll() throws Exception {
-            if (master == null) {
-                master = new MasterChild(firstPort);
-            }
-            for (int i = 0; i < OWNERS; i++) {
-                if (owners[i] == null) {
-                    start(i);
-                }
-            }
-        }
-
-        private void start(int owner) throws Exception {
-            owners[owner] =
-                    new OwnerChild(firstPort + 1 + owner, OWNER_BYTES, "127.0.0.1:" + firstPort);
-        }
-
-        private long running() {
-            return Arrays.stream(owners).filter(Objects::nonNull).count();
-        }
-
         private void awaitOwners() {
             for (DirectoryStore user : users) {
-                Owners.await("all owners are found", () -> user.owners() == running());
+                Owners.await("all owners are found", () -> user.owners() == processes.running());
             }
         }
 
@@ -183,7 +160,7 @@ class DirectoryHistoryTest {
                 }
                 batch.add(key).buffer(place);
             }
-            var preferred = "127.0.0.1:" + (firstPort + 1 + random.nextInt(OWNERS));
+            var preferred = processes.owner(random.nextInt(OWNERS));
             var options =
                     random.nextBoolean()
                             ? PutOptions.DEFAULT
@@ -212,9 +189,7 @@ class DirectoryHistoryTest {
                     });
             for (int i = 0; i < keys.size(); i++) {
                 var replica = Objects.requireNonNull(found[i]);
-                String segment = replica.segment();
-                int port = Integer.parseInt(segment.substring(segment.indexOf(':') + 1));
-                at.put(keys.get(i), port - firstPort - 1);
+                at.put(keys.get(i), processes.number(replica.segment()));
                 lost.remove(keys.get(i));
             }
         }
@@ -222,7 +197,7 @@ class DirectoryHistoryTest {
         /// Whether an owner that runs has it.
         private boolean isThere(String key) {
             Integer owner = at.get(key);
-            return owner != null && owners[owner] != null;
+            return owner != null && processes.runs(owner);
         }
 
         private void get(DirectoryStore user) {
@@ -290,7 +265,7 @@ class DirectoryHistoryTest {
             if (there) {
                 at.remove(key);
             }
-            if (running() == OWNERS) {
+            if (processes.running() == OWNERS) {
                 lost.remove(key);
                 at.remove(key);
             }
@@ -309,29 +284,26 @@ class DirectoryHistoryTest {
         private boolean goneWhereOwnersRun(DirectoryStore user, List<String> keys) {
             var found = new int[keys.size()];
             user.exists(keys, false, found);
-            return running() < OWNERS && Arrays.stream(found).allMatch(code -> code == 0);
+            return processes.running() < OWNERS && Arrays.stream(found).allMatch(code -> code == 0);
         }
 
         /// At least one owner runs.
         private void killOrStart() throws Exception {
             int which = random.nextInt(OWNERS + 1);
             if (which == OWNERS) {
-                Objects.requireNonNull(master).kill();
-                master = null;
+                processes.killMaster();
                 if (random.nextBoolean()) { // for a while there is none
                     put(users.getFirst());
                     get(users.getLast());
                 }
-                master = new MasterChild(firstPort);
+                processes.startMaster();
                 return;
             }
-            OwnerChild owner = owners[which];
-            if (owner == null) {
-                start(which);
+            if (!processes.runs(which)) {
+                processes.startOwner(which);
                 awaitOwners();
-            } else if (running() > 1) {
-                owner.kill();
-                owners[which] = null;
+            } else if (processes.running() > 1) {
+                processes.killOwner(which);
                 for (var keys = at.entrySet().iterator(); keys.hasNext(); ) {
                     var key = keys.next();
                     if (key.getValue() == which) {
@@ -355,16 +327,10 @@ class DirectoryHistoryTest {
 
         @Override
         public void close() {
-            users.forEach(DirectoryStore::close);
-            for (OwnerChild owner : owners) {
-                if (owner != null) {
-                    owner.close();
-                }
+            try (arena;
+                    processes) {
+                users.forEach(DirectoryStore::close);
             }
-            if (master != null) {
-                master.close();
-            }
-            arena.close();
         }
     }
 }
