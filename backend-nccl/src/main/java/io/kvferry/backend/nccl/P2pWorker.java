@@ -181,6 +181,8 @@ final class P2pWorker implements WorkerConnector {
             switch (request) {
                 case PeerMessage.Offer offer when receives.isPresent() ->
                         receives.get().onOffer(asker, offer);
+                case PeerMessage.Unused unused when receives.isPresent() ->
+                        receives.get().onUnused(asker, unused);
                 case PeerMessage.Pull pull when sends.isPresent() ->
                         sends.get().onPull(asker, pull, bytes);
                 case PeerMessage.Release release when sends.isPresent() ->

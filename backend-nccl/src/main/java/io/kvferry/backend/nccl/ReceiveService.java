@@ -113,6 +113,17 @@ final class ReceiveService {
         }
     }
 
+    /// A push that was granted will not come: its load need not wait for it. On the loop.
+    void onUnused(SideChannel.Asker asker, PeerMessage.Unused unused) {
+        var arrival = arrivals.get(unused.id());
+        if (arrival != null
+                && arrival.state == State.STAGING
+                && unused.grant().equals(arrival.grant)) {
+            withdrawUnused(arrival);
+        }
+        asker.answer(new PeerMessage.Sent(own.epoch(), 0).encode());
+    }
+
     private byte[] granted(Grant grant, int[] counts) {
         long credit = 0;
         for (long bytes : own.blocks().partBytes(counts)) {

@@ -144,11 +144,17 @@ final class SendService implements StepPushes.Pushes {
 
     private void onOffered(Source source, String endpoint, PeerMessage answer) {
         if (sources.get(source.transfer()) != source || source.sending != null) {
-            return; // it has ended, or the decoder's pull came first
+            // It has ended, or the decoder's pull came first.
+            if (answer instanceof PeerMessage.Granted late && !late.grant().equals(source.grant)) {
+                leaveUnused(source.transfer(), endpoint, late.grant());
+            }
+            return;
         }
         switch (answer) {
             case PeerMessage.Granted granted -> {
                 decoders.granted(endpoint, granted.epoch());
+                source.granter = endpoint;
+                source.grant = granted.grant();
                 if (!own.blocks().covers(source.tails(), granted.counts())) {
                     endPush(source, failed(ErrorCode.PROTOCOL, "granted more than was offered"));
                 } else {
@@ -168,6 +174,23 @@ final class SendService implements StepPushes.Pushes {
             }
             default -> endPush(source, failed(ErrorCode.PROTOCOL, "no answer to an offer"));
         }
+    }
+
+    /// The decoder need not wait for a sender.
+    private void leaveUnused(String transfer, String endpoint, Grant grant) {
+        own.channel()
+                .exchange(
+                        endpoint,
+                        new PeerMessage.Unused(transfer, own.epoch(), grant).encode(),
+                        own.settings().pushLimit(),
+                        own.settings().pushLimit(),
+                        SideChannel.Turn.SHORT,
+                        new Reply(answer -> {
+                            if (!(answer instanceof PeerMessage.Sent)) {
+                                LOG.debug(
+                                        "{} waits for {} in vain: {}", endpoint, transfer, answer);
+                            }
+                        }));
     }
 
     private void onHold(P2pPlan.Hold plan) {
@@ -399,6 +422,9 @@ final class SendService implements StepPushes.Pushes {
             case Outcome.Failed(var failure) -> {
                 own.outbox().count("p2p_pushes_failed");
                 LOG.debug("push of {} failed: {}", source.transfer(), failure);
+                if (source.granter != null && source.grant != null) {
+                    leaveUnused(source.transfer(), source.granter, source.grant);
+                }
                 // A decoder whose window this was pulls again, and gets it from the hold.
                 reply(
                         source,

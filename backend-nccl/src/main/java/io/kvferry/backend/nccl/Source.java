@@ -28,6 +28,9 @@ final class Source {
     /// Of the last window that it was sent to.
     @Nullable Grant grant;
 
+    /// Who granted the push, which has not been pulled.
+    @Nullable String granter;
+
     /// Who hears how it ended.
     SideChannel.@Nullable Asker asker;
 

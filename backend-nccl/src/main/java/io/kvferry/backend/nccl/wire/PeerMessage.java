@@ -63,6 +63,10 @@ public sealed interface PeerMessage {
     /// A decoder does not want the blocks any more. Answered by [Sent] with no bytes.
     record Release(String id, long epoch, long to) implements PeerMessage {}
 
+    /// A prefiller does not use what it was granted: its push has failed, or was given up. Answered
+    /// by [Sent] with no bytes.
+    record Unused(String id, long epoch, Grant grant) implements PeerMessage {}
+
     /// The offered blocks may be sent.
     ///
     /// @param credit bytes that the window takes: exactly those of the blocks in `counts`
@@ -98,6 +102,8 @@ public sealed interface PeerMessage {
             case Refused(var epoch, var failure) ->
                     out.u8(5).i64(epoch).i32(failure.code().wire()).string(failure.message());
             case Sent(var epoch, var bytes) -> out.u8(6).i64(epoch).i64(bytes);
+            case Unused(var id, var epoch, var grant) ->
+                    grant.write(out.u8(7).string(id).i64(epoch));
         }
         return out.toByteArray();
     }
@@ -124,6 +130,7 @@ public sealed interface PeerMessage {
                             new Granted(in.i64(), Grant.read(in), in.string(), in.ints(), in.i64());
                     case 5 -> new Refused(in.i64(), failure(in));
                     case 6 -> new Sent(in.i64(), in.i64());
+                    case 7 -> new Unused(in.string(), in.i64(), Grant.read(in));
                     default ->
                             throw new KvFerryException(
                                     ErrorCode.PROTOCOL, "message of unknown kind " + kind);

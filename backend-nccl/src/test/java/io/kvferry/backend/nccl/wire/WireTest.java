@@ -180,7 +180,8 @@ class WireTest {
                 new PeerMessage.Release("t", 7, 0),
                 new PeerMessage.Granted(9, new Grant(3, 4), "h:6", new int[] {1}, 4096),
                 new PeerMessage.Refused(9, new Failure(ErrorCode.NO_MEMORY, "full")),
-                new PeerMessage.Sent(9, 12));
+                new PeerMessage.Sent(9, 12),
+                new PeerMessage.Unused("t", 7, new Grant(5, 6)));
     }
 
     @Test
