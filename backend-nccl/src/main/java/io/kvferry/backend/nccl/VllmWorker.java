@@ -362,6 +362,10 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
 
     @Override
     public StepReport report(WorkerStep step) {
+        long refused = exchange.map(VllmExchange::takeRefusedPeers).orElse(0L);
+        if (refused > 0) {
+            outbox.record(Stats.counter("p2p_peers_refused", refused));
+        }
         return new StepReport(
                 context.rank().rank(),
                 step.number(),

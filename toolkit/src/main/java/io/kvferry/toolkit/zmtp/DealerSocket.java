@@ -35,6 +35,7 @@ public final class DealerSocket implements AutoCloseable {
     private @Nullable ZmtpConnection connection;
     private @Nullable Failure lost;
     private @Nullable Runnable whenLost;
+    private @Nullable Runnable whenMessage;
 
     private DealerSocket(String address, Dial dial) {
         this.address = address;
@@ -80,15 +81,24 @@ public final class DealerSocket implements AutoCloseable {
     }
 
     private boolean take(byte[] message) {
+        boolean taken;
+        Runnable listener = null;
         lock.lock();
         try {
-            if (lost == null && unread.size() < MOST_UNREAD) {
+            taken = lost == null && unread.size() < MOST_UNREAD;
+            if (taken) {
                 unread.add(message);
+                listener = whenMessage;
                 changed.signalAll();
-                return true;
             }
         } finally {
             lock.unlock();
+        }
+        if (listener != null) {
+            SideChannel.guard(address, listener);
+        }
+        if (taken) {
+            return true;
         }
         lose(new Failure(ErrorCode.PROTOCOL, address + " sends what nobody asked for"));
         return false;
@@ -133,6 +143,17 @@ public final class DealerSocket implements AutoCloseable {
             lock.unlock();
         }
         listener.run();
+    }
+
+    /// @param listener called after each message from now on, on the thread that reads; must not
+    ///   block
+    public void onMessage(Runnable listener) {
+        lock.lock();
+        try {
+            whenMessage = listener;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Whether the connection stands, as far as is known.

@@ -17,6 +17,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// Answers the peers that connect to this rank: NEW makes a communicator of which this rank is the
@@ -49,6 +50,7 @@ final class ListeningEnd implements SideChannel.Requests {
     private final @Nullable OfferedPrompts offered;
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<String, Caller> callers = new HashMap<>();
+    private final AtomicLong refusedPeers = new AtomicLong();
     private Deadline warned = Deadline.in(Duration.ZERO);
     private boolean closed;
 
@@ -133,17 +135,7 @@ final class ListeningEnd implements SideChannel.Requests {
     }
 
     private void refuse(SideChannel.Asker asker, byte[] refusal) {
-        boolean warns;
-        lock.lock();
-        try {
-            warns = warned.passed(); // the same peer may ask for thousands of tensors
-            if (warns) {
-                warned = Deadline.in(WARNED);
-            }
-        } finally {
-            lock.unlock();
-        }
-        if (warns) {
+        if (mayWarn()) {
             LOG.warn(
                     "a request of {} at {} is refused: it has no communicator, or asks too much at"
                             + " once",
@@ -151,6 +143,20 @@ final class ListeningEnd implements SideChannel.Requests {
                     asker.host());
         }
         asker.answer(refusal);
+    }
+
+    /// The same peer may ask for thousands of tensors.
+    private boolean mayWarn() {
+        lock.lock();
+        try {
+            boolean warns = warned.passed();
+            if (warns) {
+                warned = Deadline.in(WARNED);
+            }
+            return warns;
+        } finally {
+            lock.unlock();
+        }
     }
 
     private @Nullable Caller find(SideChannel.Asker asker) {
@@ -185,7 +191,13 @@ final class ListeningEnd implements SideChannel.Requests {
             return;
         }
         end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
-        var lane = own.lanes().open(identity, id, 1);
+        TensorLane lane;
+        try {
+            lane = own.lanes().open(identity, id, 1);
+        } catch (KvFerryException e) {
+            refuseNew(asker, e);
+            return;
+        }
         var caller = new Caller(identity, lane, asker);
         Caller old;
         lock.lock();
@@ -210,6 +222,25 @@ final class ListeningEnd implements SideChannel.Requests {
                 drop(caller);
             }
         });
+    }
+
+    /// vLLM has no answer to NEW. Its engine does not read this one, and one of kvferry's ends what
+    /// waits for the communicator.
+    private void refuseNew(SideChannel.Asker asker, KvFerryException why) {
+        refusedPeers.incrementAndGet();
+        if (mayWarn()) {
+            LOG.warn(
+                    "no communicator for {} at {}: {}",
+                    asker.identity(),
+                    asker.host(),
+                    why.getMessage());
+        }
+        asker.answer(VllmMessage.PUT_NO_MEMORY);
+    }
+
+    /// Peers that were refused a communicator since the last call.
+    long takeRefusedPeers() {
+        return refusedPeers.getAndSet(0);
     }
 
     /// On its strand: nothing uses its communicator.

@@ -12,6 +12,8 @@ import io.kvferry.toolkit.zmtp.DealerSocket;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.concurrent.atomic.AtomicBoolean;
+
 /// The link to a peer that this rank has connected to: a DEALER, and the communicator that NEW made
 /// over it, of which this rank is the first. Made when it is needed, dropped whenever anything goes
 /// wrong, because neither side knows then what the other waits for.
@@ -62,8 +64,17 @@ final class PeerLink {
         connection.onLost(() ->
                 made.abandon(
                         new Failure(ErrorCode.PEER_LOST, peer + " has closed the connection")));
+        // vLLM says nothing before it is asked: what comes now is the refusal of NEW.
+        var standing = new AtomicBoolean();
+        connection.onMessage(() -> {
+            if (!standing.get()) {
+                made.abandon(
+                        new Failure(ErrorCode.BACKPRESSURE, peer + " makes no more communicators"));
+            }
+        });
         connection.send(new VllmMessage.New(id).encode());
         made.awaitReady();
+        standing.set(true);
         return made;
     }
 

@@ -310,6 +310,11 @@ public final class VllmExchange implements AutoCloseable {
         return received.map(ReceivedTensors::taken).orElse(0L);
     }
 
+    /// Peers that were refused a communicator since the last call: there are too many.
+    public long takeRefusedPeers() {
+        return listening.takeRefusedPeers();
+    }
+
     public Optional<String> trouble() {
         return lanes.trouble();
     }

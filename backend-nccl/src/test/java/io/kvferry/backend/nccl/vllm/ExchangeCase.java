@@ -67,6 +67,7 @@ abstract class ExchangeCase {
     final BuddyStagingPool pool = new BuddyStagingPool(1 << 20);
     final List<AutoCloseable> open = new ArrayList<>();
     TensorLanes fakeLanes;
+    @Nullable TensorLanes ownLanes;
     @Nullable VllmExchange started;
     String address = "";
     List<KvRegion> regions = List.of();
@@ -119,9 +120,11 @@ abstract class ExchangeCase {
                         0, KvCacheGroup.Kind.FULL_ATTENTION, format, names, TOKENS, blockBytes);
         var made = new TensorForm(new KvCacheSpec(List.of(group), BLOCKS), all, shape);
         form = made;
+        var lanes = lanes(terms.setUp, terms.turn);
+        ownLanes = lanes;
         var exchange =
                 new VllmExchange(
-                        lanes(terms.setUp, terms.turn),
+                        lanes,
                         made,
                         ownChannel,
                         terms.answer,

@@ -2,6 +2,7 @@
 package io.kvferry.backend.nccl.vllm;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.TensorLane;
@@ -9,10 +10,13 @@ import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.zmtp.DealerSocket;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -112,6 +116,52 @@ class PeerConnectionsTest extends ExchangeCase {
             lane.close();
         }
         sockets.forEach(DealerSocket::close);
+    }
+
+    /// It waits for its communicator until it hears of it.
+    @Test
+    void aPeerHearsAtOnceThatThereAreTooManyCommunicators() {
+        start();
+        var own = Objects.requireNonNull(ownLanes);
+        var others = new ArrayList<TensorLane>();
+        assertThatThrownBy(
+                        () -> {
+                            while (true) {
+                                others.add(own.open("other", own.uniqueId(), 0));
+                            }
+                        })
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.BACKPRESSURE));
+        try (var socket = fakeChannel.connect("tcp://" + address, FAKE, Deadline.in(SOON))) {
+            for (int i = 1; i <= 3; i++) {
+                socket.send(new VllmMessage.New(fakeLanes.uniqueId()).encode());
+                assertThat(socket.receive(Deadline.in(SOON))).isEqualTo(VllmMessage.PUT_NO_MEMORY);
+            }
+        }
+        assertThat(exchange().takeRefusedPeers()).isEqualTo(3);
+        assertThat(exchange().takeRefusedPeers()).isZero();
+        others.forEach(TensorLane::close);
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aPeerThatMakesNoMoreCommunicatorsEndsWhatIsForItAtOnce(boolean gets) {
+        start();
+        var refusing =
+                fakeChannel.listen(
+                        "127.0.0.1", (asker, _) -> asker.answer(VllmMessage.PUT_NO_MEMORY));
+        var peer = PeerAddress.parse(refusing.substring("tcp://".length())).orElseThrow();
+        var ended = new Ended();
+        var limit = Deadline.in(SOON.multipliedBy(2));
+        if (gets) {
+            exchange().load(true, ID, peer, 5, new int[] {1}, limit, ended.outcome::complete);
+        } else {
+            var put = exchange().put(ID, peer, new int[] {1}, limit, ended.outcome::complete);
+            put.available(VllmTensors.LAYERS);
+            put.commit();
+        }
+        ended.assertFailed(ErrorCode.BACKPRESSURE);
     }
 
     private static SideChannel.Asker asker(String identity) {
