@@ -29,13 +29,16 @@ import java.util.concurrent.TimeUnit;
 
 /// Keys per second that users of an owner process reach: lookups, descriptors, and puts of 64 bytes
 /// (start, the bytes, end), one by one and in batches, in turns with users of a real Mooncake
-/// store. Of Mooncake a put is its start and its end, without bytes.
+/// store. Of Mooncake a put is its start and its end, without bytes. Users of the owner are threads
+/// of one process, Mooncake's have a process in Python each.
 @SuppressWarnings("try") // an interrupt ends the benchmark
 final class OwnerKeys {
     private static final int BATCH = 128;
     private static final int FILL = 1024;
     private static final int MOST_CLIENTS = 4;
-    private static final int ROUNDS = 3;
+    private static final int ROUNDS = 5;
+    private static final long WARM_UP_NANOS = TimeUnit.SECONDS.toNanos(6);
+    private static final long WARM_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
 
     private OwnerKeys() {}
 
@@ -102,6 +105,7 @@ final class OwnerKeys {
                 if (mooncake.isPresent()) {
                     ((MooncakeUser) theirs.getFirst()).user.ask("fill " + size);
                 }
+                warmUp(size, threads, ours, theirs);
                 for (int clients : new int[] {1, 2, MOST_CLIENTS}) {
                     for (var call : Call.values()) {
                         for (int batch : new int[] {1, BATCH}) {
@@ -123,6 +127,25 @@ final class OwnerKeys {
                 mooncake.get().close();
             }
             Folders.delete(folder);
+        }
+    }
+
+    /// Until the JVMs have compiled what they run: else the first rows are of cold code.
+    private static void warmUp(
+            int size, ExecutorService threads, List<User> ours, List<User> theirs)
+            throws Exception {
+        for (long until = System.nanoTime() + WARM_UP_NANOS; System.nanoTime() < until; ) {
+            for (var call : Call.values()) {
+                for (int batch : new int[] {1, BATCH}) {
+                    rate(new Cell(size, MOST_CLIENTS, call, batch, WARM_NANOS), threads, ours);
+                }
+            }
+            ours.forEach(User::clear);
+        }
+        for (var call : Call.values()) {
+            if (!theirs.isEmpty()) {
+                rate(new Cell(size, MOST_CLIENTS, call, BATCH, WARM_NANOS), threads, theirs);
+            }
         }
     }
 

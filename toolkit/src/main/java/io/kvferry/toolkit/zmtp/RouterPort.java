@@ -20,16 +20,28 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.Semaphore;
 
 /// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
 /// bound a connection makes room: the oldest of those that are still in their handshake, and where
 /// there is none the one that has been silent longest.
+///
+/// Where requests are answered on the thread that reads them, a connection that has asked a few
+/// times has a platform thread, which wakes up sooner.
 ///
 /// Threading: any thread.
 final class RouterPort implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(RouterPort.class);
     private static final int MOST_CONNECTIONS = 4096;
     private static final Duration HANDSHAKE_LIMIT = Duration.ofSeconds(10);
+
+    /// Requests of a connection before it has a platform thread, and connections that have one.
+    private static final int ASKS_OFTEN = 4;
+
+    static final int MOST_THREADS = 64;
+
+    /// How long a peer may take to read an answer.
+    private static final Duration READ_LIMIT = Duration.ofSeconds(30);
 
     /// Messages that are being received or handed over, all connections together.
     private static final long MOST_BYTES = 256L << 20;
@@ -43,6 +55,7 @@ final class RouterPort implements AutoCloseable {
     private final int mostConnections;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ByteBudget unsentRoom;
+    private final Semaphore threads = new Semaphore(MOST_THREADS);
     private final Set<Visitor> visitors = ConcurrentHashMap.newKeySet();
     private final AcceptLoop acceptor;
     private final String address;
@@ -125,6 +138,7 @@ final class RouterPort implements AutoCloseable {
         private volatile long lastHeard = System.nanoTime();
         private volatile Optional<ZmtpConnection> connection = Optional.empty();
         private Optional<SharedAskers> askers = Optional.empty();
+        private boolean hasThread;
 
         Visitor(SocketChannel channel) throws IOException {
             this.channel = channel;
@@ -152,10 +166,8 @@ final class RouterPort implements AutoCloseable {
                 } else {
                     serve(made);
                 }
-            } catch (IOException | KvFerryException e) {
-                LOG.debug("{}: connection of {} ends: {}", name, from, e.toString());
-            } catch (RuntimeException | Error e) { // ends this connection only
-                LOG.warn("{}: connection of {} failed", name, from, e);
+            } catch (IOException | RuntimeException | Error e) {
+                failed(e);
             } finally {
                 visitors.remove(this);
                 connection.ifPresent(made -> {
@@ -168,12 +180,56 @@ final class RouterPort implements AutoCloseable {
             }
         }
 
+        /// It ends this connection only.
+        private void failed(Throwable e) {
+            if (e instanceof IOException || e instanceof KvFerryException) {
+                LOG.debug("{}: connection of {} ends: {}", name, from, e.toString());
+            } else {
+                LOG.warn("{}: connection of {} failed", name, from, e);
+            }
+        }
+
         private void serve(ZmtpConnection made) throws IOException {
-            while (!closed) {
-                byte[] message = made.receive();
-                lastHeard = System.nanoTime();
-                SideChannel.guard(name, () -> requests.onRequest(this, message));
-                made.release();
+            for (int asked = 0; !closed; asked++) {
+                if (asked >= ASKS_OFTEN && requests.answersHere() && threads.tryAcquire()) {
+                    try {
+                        serveOnThread(made);
+                    } finally {
+                        threads.release();
+                    }
+                    return;
+                }
+                serveOne(made);
+            }
+        }
+
+        private void serveOne(ZmtpConnection made) throws IOException {
+            byte[] message = made.receive();
+            lastHeard = System.nanoTime();
+            SideChannel.guard(name, () -> requests.onRequest(this, message));
+            made.release();
+        }
+
+        /// Serves it to its end on a platform thread; this one waits for that.
+        private void serveOnThread(ZmtpConnection made) {
+            hasThread = true;
+            var thread =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name(name + "-visitor")
+                            .start(() -> {
+                                try {
+                                    while (!closed) {
+                                        serveOne(made);
+                                    }
+                                } catch (IOException | RuntimeException | Error e) {
+                                    failed(e);
+                                }
+                            });
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                throw new IllegalStateException("nobody interrupts it", e);
             }
         }
 
@@ -191,6 +247,16 @@ final class RouterPort implements AutoCloseable {
         @Override
         public boolean answer(byte[] message) {
             return connection.isPresent() && connection.get().send(message);
+        }
+
+        @Override
+        public boolean answerHere(byte[] message) {
+            return connection.isPresent() && connection.get().sendHere(message, READ_LIMIT);
+        }
+
+        @Override
+        public boolean hasThread() {
+            return hasThread;
         }
 
         @Override

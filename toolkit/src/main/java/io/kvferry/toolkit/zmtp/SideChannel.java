@@ -63,6 +63,18 @@ public final class SideChannel implements AutoCloseable {
         /// @return false when the asker has gone or does not read
         boolean answer(byte[] message);
 
+        /// As [#answer], but where the asker's connection carries nothing else the answer leaves on
+        /// the calling thread. From within [Requests#onRequest] only.
+        default boolean answerHere(byte[] message) {
+            return answer(message);
+        }
+
+        /// Whether the request is handed over on a thread that is its connection's own, so that it
+        /// may be answered within [Requests#onRequest] also where that waits.
+        default boolean hasThread() {
+            return false;
+        }
+
         /// Queues the last answer to a request. On a connection that requests share there is none
         /// after it, and [Requests#onGone] is not called.
         ///
@@ -95,6 +107,12 @@ public final class SideChannel implements AutoCloseable {
         /// Whether a decoder's requests may share a connection. Each must end with [Asker#last]
         /// then.
         default boolean shares() {
+            return false;
+        }
+
+        /// Whether requests are answered within [#onRequest] where [Asker#hasThread] says so:
+        /// connections that ask often have platform threads then, as many as there are for them.
+        default boolean answersHere() {
             return false;
         }
     }

@@ -6,10 +6,12 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -135,8 +137,16 @@ final class ZmtpConnection implements AutoCloseable {
     ///
     /// @throws KvFerryException [ErrorCode#PROTOCOL], [ErrorCode#NO_MEMORY]
     byte[] receive() throws IOException {
+        return receive(null);
+    }
+
+    /// The next message.
+    ///
+    /// @param wait until it must have come; null for no limit but that of a frame that has begun
+    /// @throws KvFerryException [ErrorCode#PROTOCOL], [ErrorCode#NO_MEMORY]
+    byte[] receive(@Nullable Deadline wait) throws IOException {
         while (true) {
-            var frame = next();
+            var frame = next(wait);
             if (frame.command()) {
                 obey(frame.bytes());
                 release();
@@ -149,13 +159,13 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
-    private ZmtpStream.Frame next() throws IOException {
+    private ZmtpStream.Frame next(@Nullable Deadline wait) throws IOException {
         // A box adds 33 bytes to a message.
         int most =
                 SideChannel.MAX_MESSAGE_BYTES
                         + (shared ? ExchangeFrame.HEADER_BYTES : 0)
                         + (curve.isPresent() ? 33 : 0);
-        var frame = stream.frame(null, FRAME_LIMIT, most, true);
+        var frame = stream.frame(wait, FRAME_LIMIT, most, true);
         lastHeard = System.nanoTime();
         return curve.isPresent() ? curve.get().decrypt(frame.bytes()) : frame;
     }
@@ -179,6 +189,63 @@ final class ZmtpConnection implements AutoCloseable {
     /// @return false when the connection is closed or the peer does not read
     boolean send(byte[] message) {
         return post(0, message, true);
+    }
+
+    /// As [#send], but on the calling thread, which waits until the peer has room for it; where
+    /// another thread is sending the message is queued.
+    ///
+    /// @param limit after which a peer that does not read loses the connection
+    boolean sendHere(byte[] message, Duration limit) {
+        lock.lock();
+        try {
+            if (closed) {
+                return false;
+            }
+            if (writing) {
+                return post(0, message, true);
+            }
+            writing = true;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            write(List.of(new ZmtpStream.Frame(0, message)), limit);
+            sent.run();
+        } catch (IOException | RuntimeException | Error e) {
+            LOG.debug("connection lost while sending: {}", e.toString());
+            close();
+        }
+        boolean more;
+        lock.lock();
+        try {
+            more = !unsent.isEmpty();
+            writing = more;
+        } finally {
+            lock.unlock();
+        }
+        if (more) {
+            startWriting();
+        }
+        return !closed;
+    }
+
+    /// Whether the connection stands, as far as this end knows, and nothing has come that nobody
+    /// has read. Not while another thread receives.
+    boolean isQuiet() {
+        if (closed || stream.hasUnread()) {
+            return false;
+        }
+        try {
+            channel.configureBlocking(false);
+            try {
+                return channel.read(ByteBuffer.allocate(1)) == 0;
+            } finally {
+                channel.configureBlocking(true);
+            }
+        } catch (IOException e) {
+            LOG.debug("connection lost at rest: {}", e.toString());
+            return false;
+        }
     }
 
     /// As [#send], but where there is no room the connection goes on, and the message does not.
@@ -248,7 +315,7 @@ final class ZmtpConnection implements AutoCloseable {
         try {
             var batch = batchAfter(List.of());
             while (!batch.isEmpty()) {
-                write(batch);
+                write(batch, WRITE_LIMIT);
                 batch = batchAfter(batch);
                 sent.run();
             }
@@ -286,8 +353,8 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
-    private void write(List<ZmtpStream.Frame> batch) throws IOException {
-        var late = clock.schedule(this::closeSoon, WRITE_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
+    private void write(List<ZmtpStream.Frame> batch, Duration limit) throws IOException {
+        var late = clock.schedule(this::closeSoon, limit.toMillis(), TimeUnit.MILLISECONDS);
         try {
             stream.write(curve.isEmpty() ? batch : encrypted(curve.get(), batch));
         } finally {

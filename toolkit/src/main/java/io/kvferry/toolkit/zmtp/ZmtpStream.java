@@ -143,6 +143,11 @@ final class ZmtpStream {
         held += bytes;
     }
 
+    /// Whether bytes have come that were not part of a frame so far.
+    boolean hasUnread() {
+        return from != to;
+    }
+
     /// The bodies read so far are not needed any more.
     void release() {
         room.give(held);

@@ -99,6 +99,11 @@ public final class StoreProtocol {
             };
         }
 
+        /// Whether it takes a moment, or no more than what its own asker has begun.
+        boolean isBrief() {
+            return !isLong() || this == PUT_END;
+        }
+
         /// Whether a master answers it; an owner answers the others.
         public boolean isForMaster() {
             return this == REGISTER || this == LEAVE || this == OWNERS;

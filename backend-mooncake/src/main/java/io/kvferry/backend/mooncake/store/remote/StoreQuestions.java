@@ -2,19 +2,14 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
-import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.secret.FleetSecret;
-import io.kvferry.toolkit.zmtp.SideChannel;
+import io.kvferry.toolkit.zmtp.Requester;
 
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 
 /// Asks one owner or master, and waits for the answers.
 ///
@@ -22,8 +17,7 @@ import java.util.concurrent.TimeoutException;
 public final class StoreQuestions implements AutoCloseable {
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
 
-    private final String address;
-    private final SideChannel channel;
+    private final Requester requester;
 
     /// @param code 0 or a code
     /// @param body only where the code is 0
@@ -45,46 +39,32 @@ public final class StoreQuestions implements AutoCloseable {
         }
     }
 
-    /// @param name of its threads
+    /// @param name of its thread
     /// @param address `host:port`
     public StoreQuestions(String name, String address, Optional<FleetSecret> secret) {
-        this.address = "tcp://" + address;
-        this.channel = new SideChannel(name, StoreSecret.keys(secret));
+        this.requester = new Requester(name, "tcp://" + address, StoreSecret.keys(secret));
     }
 
-    /// Asks and waits, for `limit` after the connection stands, and 5 s at most for that.
+    /// Asks and waits, for `limit` after the connection stands, and 5 s at most for that. A thread
+    /// that has been interrupted asks, too, but does not wait.
     ///
     /// @return RPC_TIMEOUT or RPC_FAIL when no answer comes, BUFFER_OVERFLOW for a question that is
     ///   too large
     public Answer ask(WireWriter question, Duration limit) {
-        var reply = new CompletableFuture<Answer>();
-        channel.exchange(
-                address,
-                question.toByteArray(),
-                CONNECT_LIMIT.compareTo(limit) < 0 ? CONNECT_LIMIT : limit,
-                limit,
-                SideChannel.Turn.SHORT,
-                new SideChannel.Answers() {
-                    @Override
-                    public SideChannel.Reading onAnswer(byte[] message) {
-                        reply.complete(read(message));
-                        return SideChannel.Reading.DONE;
-                    }
-
-                    @Override
-                    public void onLost(Failure failure) {
-                        reply.complete(lost(failure));
-                    }
-                });
-        try {
-            return reply.get(limit.plus(CONNECT_LIMIT).toNanos(), TimeUnit.NANOSECONDS);
-        } catch (TimeoutException _) {
-            return Answer.failed(StoreCode.RPC_TIMEOUT, "no answer in time");
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
+        byte[] message = question.toByteArray();
+        if (Thread.currentThread().isInterrupted()) {
+            var _ = Thread.ofVirtual().name("kvferry-store-ask").start(() -> ask(message, limit));
             return Answer.failed(StoreCode.RPC_TIMEOUT, "interrupted");
-        } catch (ExecutionException e) {
-            throw new IllegalStateException("a reply never fails", e);
+        }
+        return ask(message, limit);
+    }
+
+    private Answer ask(byte[] message, Duration limit) {
+        try {
+            Duration connect = CONNECT_LIMIT.compareTo(limit) < 0 ? CONNECT_LIMIT : limit;
+            return read(requester.ask(message, connect, limit));
+        } catch (KvFerryException e) {
+            return lost(e);
         }
     }
 
@@ -97,19 +77,19 @@ public final class StoreQuestions implements AutoCloseable {
         }
     }
 
-    private static Answer lost(Failure failure) {
+    private static Answer lost(KvFerryException e) {
         StoreCode code =
-                switch (failure.code()) {
-                    case TIMEOUT -> StoreCode.RPC_TIMEOUT;
-                    case BACKPRESSURE, INVALID_REQUEST -> StoreCode.BUFFER_OVERFLOW;
+                switch (e.code()) {
+                    case TIMEOUT, CANCELLED -> StoreCode.RPC_TIMEOUT;
+                    case INVALID_REQUEST -> StoreCode.BUFFER_OVERFLOW;
                     default -> StoreCode.RPC_FAIL;
                 };
-        return Answer.failed(code, failure.message());
+        return Answer.failed(code, String.valueOf(e.getMessage()));
     }
 
     /// Ends what is being asked with RPC_FAIL.
     @Override
     public void close() {
-        channel.close();
+        requester.close();
     }
 }

@@ -18,10 +18,12 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 
-/// Takes the questions that come to an owner or a master and has them answered. What moves bytes or
-/// takes long has threads of its own, so that signs of life and lookups never wait behind it. A
-/// question that finds too many waiting is refused at once.
+/// Takes the questions that come to an owner or a master and has them answered. What takes a moment
+/// is answered by the thread that reads the question, where the connection has one for itself. What
+/// moves bytes or takes long has threads of its own, so that signs of life and lookups never wait
+/// behind it. A question that finds too many waiting is refused at once.
 ///
 /// Threading: any thread.
 public final class StoreRequests implements SideChannel.Requests, AutoCloseable {
@@ -38,6 +40,9 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
     private final ThreadPoolExecutor shortCalls;
     private final ThreadPoolExecutor longCalls;
     private final ByteBudget waiting = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+
+    /// Shared while a question is answered at once; [#close] has it alone, for ever.
+    private final ReentrantReadWriteLock answering = new ReentrantReadWriteLock();
 
     /// What a process knows.
     @FunctionalInterface
@@ -82,13 +87,25 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
         try {
             WireReader in = StoreProtocol.open(message);
             Operation operation = Operation.of(in.u8());
-            if (!answerLater(asker, operation, in, message.length)) {
+            boolean brief = operation.isBrief() && asker.hasThread();
+            if (brief && answering.readLock().tryLock()) {
+                try {
+                    asker.answerHere(answer(operation, in));
+                } finally {
+                    answering.readLock().unlock();
+                }
+            } else if (!answerLater(asker, operation, in, message.length)) {
                 asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
             }
         } catch (KvFerryException e) {
             LOG.debug("a question of {} is refused: {}", asker.host(), e.toString());
             asker.answer(bare(StoreCode.INVALID_PARAMS));
         }
+    }
+
+    @Override
+    public boolean answersHere() {
+        return true;
     }
 
     /// @return false when too many are waiting, or too large ones
@@ -149,7 +166,7 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
         }
     }
 
-    /// Takes no more, and waits for what is being answered, 10 s at most.
+    /// Takes no more, and waits for what is being answered, 15 s at most.
     @Override
     public void close() {
         shortCalls.shutdown();
@@ -157,6 +174,9 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
         try {
             shortCalls.awaitTermination(5, TimeUnit.SECONDS);
             longCalls.awaitTermination(5, TimeUnit.SECONDS);
+            if (!answering.writeLock().tryLock(5, TimeUnit.SECONDS)) {
+                LOG.warn("a question is still being answered");
+            }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

@@ -138,6 +138,20 @@ class RemoteStoreTest {
     }
 
     @Test
+    void whatAnInterruptedThreadAsksIsDoneAllTheSame() {
+        var store = user(owner().address());
+        assertThat(put(store, "a")).isZero();
+        Thread.currentThread().interrupt();
+        try {
+            assertThat(store.remove("a", true)).isEqualTo(StoreCode.RPC_TIMEOUT.number());
+        } finally {
+            assertThat(Thread.interrupted()).isTrue();
+        }
+        await("removed", () -> get(store, "a") == StoreCode.OBJECT_NOT_FOUND.number());
+        assertThat(store.healthCheck()).isZero();
+    }
+
+    @Test
     void anOwnerThatIsStartedAnewIsFoundAgainByItself() throws IOException {
         int port = freePort();
         var first = owner(port, Duration.ofSeconds(60));

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.zmtp;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.ByteBudget;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Asks one ROUTER, one answer to each request. The thread that asks writes the request and reads
+/// the answer, so that no other thread of this process has to wake up for it. A connection carries
+/// one request at a time; it rests between two, and ends with a request that has no answer.
+///
+/// Threading: any thread; [#ask] waits.
+public final class Requester implements AutoCloseable {
+    /// Requests under way; others wait for their turn.
+    private static final int MOST_CONNECTIONS = 256;
+
+    /// How long a connection is kept for the next request: shorter than firewalls forget one.
+    private static final Duration REST = Duration.ofSeconds(30);
+
+    private static final Duration LOOK = Duration.ofSeconds(5);
+
+    /// A request up to this size fits into the socket, so that writing it never waits.
+    private static final int SMALL = 8 << 10;
+
+    private static final Duration SMALL_LIMIT = Duration.ofSeconds(30);
+
+    /// Answers that are being received.
+    private static final long MOST_BYTES = 256L << 20;
+
+    private static final int PART_OF_HEAP = 8;
+
+    private final String address;
+    private final ZmtpHandshake.Terms terms;
+    private final ScheduledThreadPoolExecutor clock;
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final ByteBudget unsentRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final Semaphore turns;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Set<Line> lines = new HashSet<>();
+
+    /// Those that rested last at the end.
+    private final Deque<Line> resting = new ArrayDeque<>();
+
+    private boolean closed;
+
+    /// A connection.
+    private final class Line {
+        private final Dial dial = new Dial(address, terms, room, unsentRoom, clock);
+        private @Nullable ZmtpConnection connection;
+        private long restingSince;
+
+        ZmtpConnection stands(Duration limit) throws IOException {
+            var made = connection;
+            if (made == null) {
+                made = dial.open(Deadline.in(limit));
+                connection = made;
+            }
+            return made;
+        }
+
+        /// Whether it stands after a rest, as far as can be seen.
+        boolean stillStands() {
+            var made = connection;
+            return made != null && made.isQuiet();
+        }
+    }
+
+    /// @param name of its thread
+    /// @param address `tcp://host:port`
+    /// @param keys empty in the clear
+    public Requester(String name, String address, Optional<CurveKeys> keys) {
+        this(name, address, keys, MOST_CONNECTIONS);
+    }
+
+    /// @param most requests that are under way at a time
+    Requester(String name, String address, Optional<CurveKeys> keys, int most) {
+        this.turns = new Semaphore(most);
+        this.address = address;
+        this.terms = new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, keys, false);
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name(name).daemon(true).factory());
+        clock.setRemoveOnCancelPolicy(true);
+        clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+        var _ =
+                clock.scheduleWithFixedDelay(
+                        () -> SideChannel.guard(name, this::endRested),
+                        LOOK.toNanos(),
+                        LOOK.toNanos(),
+                        TimeUnit.NANOSECONDS);
+    }
+
+    /// Sends a request and waits for its answer. An interrupt ends the wait.
+    ///
+    /// @param connectLimit until a connection stands, where a new one is needed
+    /// @param answerLimit from then on; also for the turn, where too many requests are under way
+    /// @throws KvFerryException [ErrorCode#TIMEOUT], [ErrorCode#PEER_LOST], [ErrorCode#PROTOCOL],
+    ///   [ErrorCode#PEER_REFUSED], [ErrorCode#NO_MEMORY], [ErrorCode#INVALID_REQUEST] for a request
+    ///   that is too large, [ErrorCode#CANCELLED] when interrupted, [ErrorCode#CLOSED]
+    public byte[] ask(byte[] request, Duration connectLimit, Duration answerLimit) {
+        if (request.length > SideChannel.MAX_MESSAGE_BYTES) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    address + ": a request of " + request.length + " bytes is too large");
+        }
+        awaitTurn(answerLimit);
+        try {
+            var line = line();
+            boolean done = false;
+            try {
+                byte[] answer = ask(line, request, connectLimit, answerLimit);
+                done = true;
+                return answer;
+            } finally {
+                if (!done || !rest(line)) {
+                    end(List.of(line));
+                }
+            }
+        } finally {
+            turns.release();
+        }
+    }
+
+    private void awaitTurn(Duration limit) {
+        try {
+            if (!turns.tryAcquire(limit.toNanos(), TimeUnit.NANOSECONDS)) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT, address + ": too many requests are under way");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(ErrorCode.CANCELLED, address + ": interrupted", e);
+        }
+    }
+
+    private byte[] ask(Line line, byte[] request, Duration connectLimit, Duration answerLimit) {
+        String when = "does not take connections";
+        try {
+            var connection = line.stands(connectLimit);
+            var deadline = Deadline.in(answerLimit);
+            when = "closed the connection";
+            if (!connection.sendHere(request, request.length > SMALL ? answerLimit : SMALL_LIMIT)) {
+                throw new IOException("the request could not be sent");
+            }
+            byte[] answer = connection.receive(deadline);
+            connection.release();
+            return answer;
+        } catch (IOException | KvFerryException e) {
+            throw failure(when, e);
+        }
+    }
+
+    private KvFerryException failure(String when, Exception e) {
+        if (Thread.currentThread().isInterrupted()) {
+            return new KvFerryException(ErrorCode.CANCELLED, address + ": interrupted", e);
+        }
+        if (isClosed()) {
+            return new KvFerryException(ErrorCode.CLOSED, address + ": closed", e);
+        }
+        var problem = Dial.Problem.of(when, e);
+        if (problem.code() == ErrorCode.PEER_LOST) {
+            endResting(); // they end with the same peer
+        }
+        return new KvFerryException(problem.code(), address + ": " + problem.text(), e);
+    }
+
+    private boolean isClosed() {
+        lock.lock();
+        try {
+            return closed;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// One that rests, or a new one.
+    private Line line() {
+        while (true) {
+            Line line;
+            boolean rested;
+            lock.lock();
+            try {
+                if (closed) {
+                    throw new KvFerryException(ErrorCode.CLOSED, address + ": closed");
+                }
+                line = resting.pollLast();
+                rested = line != null;
+                if (line == null) {
+                    line = new Line();
+                    lines.add(line);
+                }
+            } finally {
+                lock.unlock();
+            }
+            if (!rested || line.stillStands()) {
+                return line;
+            }
+            end(List.of(line));
+        }
+    }
+
+    /// @return false when this is closed
+    private boolean rest(Line line) {
+        line.restingSince = System.nanoTime();
+        lock.lock();
+        try {
+            return !closed && resting.add(line);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void endRested() {
+        var ended = new ArrayList<Line>();
+        lock.lock();
+        try {
+            long now = System.nanoTime();
+            while (!resting.isEmpty() && now - resting.getFirst().restingSince > REST.toNanos()) {
+                ended.add(resting.removeFirst());
+            }
+        } finally {
+            lock.unlock();
+        }
+        end(ended);
+    }
+
+    private void endResting() {
+        List<Line> ended;
+        lock.lock();
+        try {
+            ended = List.copyOf(resting);
+            resting.clear();
+        } finally {
+            lock.unlock();
+        }
+        end(ended);
+    }
+
+    private void end(List<Line> ended) {
+        lock.lock();
+        try {
+            ended.forEach(lines::remove);
+        } finally {
+            lock.unlock();
+        }
+        for (Line line : ended) {
+            line.dial.close();
+            var made = line.connection;
+            if (made != null) {
+                made.release();
+            }
+        }
+    }
+
+    /// Connections that are open or being opened.
+    int connections() {
+        lock.lock();
+        try {
+            return lines.size();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Ends what is being asked with `CLOSED`, and all connections.
+    @Override
+    public void close() {
+        List<Line> busy;
+        lock.lock();
+        try {
+            closed = true;
+            busy = new ArrayList<>(lines);
+            busy.removeAll(resting);
+        } finally {
+            lock.unlock();
+        }
+        endResting();
+        busy.forEach(line -> line.dial.close()); // who asks ends the rest of it
+        clock.shutdownNow();
+    }
+}
