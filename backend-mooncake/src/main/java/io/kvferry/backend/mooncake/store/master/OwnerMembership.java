@@ -14,6 +14,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -42,12 +43,12 @@ public final class OwnerMembership implements AutoCloseable {
     private volatile boolean listed;
     private volatile boolean closed;
 
-    private OwnerMembership(RemoteStoreConfig master, ListedOwner owner) {
+    private OwnerMembership(RemoteStoreConfig master, ListedOwner owner, ThreadFactory threads) {
         this.master = master;
         this.owner = owner;
+        this.thread = threads.newThread(this::live);
         this.questions =
                 new StoreQuestions("kvferry-owner-member", master.address(), master.secret());
-        this.thread = Thread.ofPlatform().daemon().name("kvferry-owner-life").unstarted(this::live);
     }
 
     /// Reports an owner whose port is open. When the master is there it is listed on return.
@@ -65,11 +66,25 @@ public final class OwnerMembership implements AutoCloseable {
     }
 
     static OwnerMembership start(RemoteStoreConfig master, ListedOwner owner) {
+        return start(
+                master, owner, Thread.ofPlatform().daemon().name("kvferry-owner-life").factory());
+    }
+
+    static OwnerMembership start(
+            RemoteStoreConfig master, ListedOwner owner, ThreadFactory threads) {
         master.checkSecret();
-        var membership = new OwnerMembership(master, owner);
-        membership.rest = membership.report();
-        membership.thread.start();
-        return membership;
+        var membership = new OwnerMembership(master, owner, threads);
+        boolean done = false;
+        try {
+            membership.rest = membership.report();
+            membership.thread.start();
+            done = true;
+            return membership;
+        } finally {
+            if (!done) {
+                membership.close();
+            }
+        }
     }
 
     private void live() {
@@ -101,19 +116,29 @@ public final class OwnerMembership implements AutoCloseable {
     /// @return how long to wait before the next one
     private Duration report() {
         StoreQuestions.Answer answer = questions.ask(question(Operation.REGISTER, ASK), ASK);
-        listed = answer.code() == 0;
-        if (!listed) {
-            tell(
+        if (answer.code() != 0) {
+            return notListed(
                     answer.code() == StoreCode.SEGMENT_ALREADY_EXISTS.number()
                             ? "a later life of this owner, or another owner of its name or address,"
                                     + " is listed"
                             : answer.trouble());
-            return RETRY;
         }
+        Duration rest;
+        try {
+            rest = Duration.ofNanos(answer.body().i64()).dividedBy(SIGNS_OF_LIFE);
+        } catch (KvFerryException e) {
+            return notListed("its answer is none: " + e.getMessage());
+        }
+        listed = true;
         tell("");
-        Duration rest = Duration.ofNanos(answer.body().i64()).dividedBy(SIGNS_OF_LIFE);
         rest = rest.compareTo(LONGEST_REST) > 0 ? LONGEST_REST : rest;
         return rest.compareTo(SHORTEST_REST) < 0 ? SHORTEST_REST : rest;
+    }
+
+    private Duration notListed(String trouble) {
+        listed = false;
+        tell(trouble);
+        return RETRY;
     }
 
     private WireWriter question(Operation operation, Duration limit) {
@@ -159,7 +184,9 @@ public final class OwnerMembership implements AutoCloseable {
             lock.unlock();
         }
         try {
-            thread.join(LAST_REPORT);
+            if (thread.getState() != Thread.State.NEW) {
+                thread.join(LAST_REPORT);
+            }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
         }
