@@ -42,7 +42,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                                     cluster, new BlockKeys(engine, options).start())
                             : ClusterStore.open(cluster, identity),
                     ("mooncake://" + cluster.master()).hashCode(),
-                    choice.staging(cluster.master()),
+                    choice.staging().of(cluster.master()),
                     () -> {});
         }
         if (choice.directory().isPresent()) {
@@ -51,7 +51,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
             return new StoreAccess(
                     DirectoryStore.open(master, identity, announces),
                     name.hashCode(),
-                    choice.staging(name),
+                    choice.staging().of(name),
                     () -> {});
         }
         if (choice.remote().isPresent()) {
@@ -59,7 +59,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
             return new StoreAccess(
                     RemoteStore.open(remote, identity, announces),
                     remote.address().hashCode(),
-                    choice.staging(remote.address()),
+                    choice.staging().of(remote.address()),
                     () -> {});
         }
         var use =
@@ -71,7 +71,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                         options.duration("linger"),
                         DiskOptions.of(options));
         long id = use.store().id();
-        return new StoreAccess(use.store().client(identity), id, choice.ownStaging(), use::close);
+        return new StoreAccess(use.store().client(identity), id, choice.staging().own(), use::close);
     }
 
     /// Whether the master that the environment names answers; empty where it names none.

@@ -92,16 +92,16 @@ class DiskStagingTest {
 
     @Test
     void theFileOrTheVariableSwitchesSplittingOn() throws Exception {
-        assertThat(choice("{}").stagingBytes()).isZero();
-        assertThat(choice("{\"enable_offload\": \" True\"}").stagingBytes()).isPositive();
-        assertThat(choice("{\"enable_offload\": 1}").stagingBytes()).isPositive();
-        assertThat(choice("{\"enable_offload\": \"\"}").stagingBytes()).isZero();
-        assertThat(choice("{\"enable_offload\": true}").stagingBytes()).isEqualTo(1_342_177_280L);
+        assertThat(choice("{}").staging().bytes()).isZero();
+        assertThat(choice("{\"enable_offload\": \" True\"}").staging().bytes()).isPositive();
+        assertThat(choice("{\"enable_offload\": 1}").staging().bytes()).isPositive();
+        assertThat(choice("{\"enable_offload\": \"\"}").staging().bytes()).isZero();
+        assertThat(choice("{\"enable_offload\": true}").staging().bytes()).isEqualTo(1_342_177_280L);
         assertThat(
                         choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no")
-                                .ownStaging())
+                                .staging().own())
                 .isNull();
-        assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").stagingBytes()).isPositive();
+        assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").staging().bytes()).isPositive();
         var sized =
                 choice(
                         "{}",
@@ -111,8 +111,8 @@ class DiskStagingTest {
                         "1.5 KB",
                         "VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO",
                         "0.5");
-        assertThat(sized.stagingBytes()).isEqualTo(1536);
-        assertThat(sized.stagingRatio()).isEqualTo(0.5);
+        assertThat(sized.staging().bytes()).isEqualTo(1536);
+        assertThat(sized.staging().ratio()).isEqualTo(0.5);
         assertThatThrownBy(() -> choice("{\"enable_offload\": \"false\"}"))
                 .isInstanceOf(KvFerryException.class);
         assertThatThrownBy(() ->
