@@ -45,10 +45,7 @@ final class ClusterChoice {
                             .orElse(ClusterConfig.NO_METADATA_SERVER);
             file = Optional.empty();
         } else if (master.isEmpty() || told) {
-            master =
-                    master.isEmpty()
-                            ? file.map(MooncakeFile::master).orElse("")
-                            : master;
+            master = master.isEmpty() ? file.map(MooncakeFile::master).orElse("") : master;
             metadata =
                     metadata.isEmpty()
                             ? file.map(json -> json.text("metadata_server", "")).orElse("")

@@ -71,7 +71,8 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                         options.duration("linger"),
                         DiskOptions.of(options));
         long id = use.store().id();
-        return new StoreAccess(use.store().client(identity), id, choice.staging().own(), use::close);
+        return new StoreAccess(
+                use.store().client(identity), id, choice.staging().own(), use::close);
     }
 
     /// Whether the master that the environment names answers; empty where it names none.

@@ -7,7 +7,6 @@ import static io.kvferry.backend.mooncake.storeconnector.MooncakeFile.bad;
 
 import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
@@ -75,11 +74,7 @@ record StoreChoice(
                                 options.duration("rpc_timeout"),
                                 StoreOptions.lease(options)));
         return new StoreChoice(
-                ours ? none : remote,
-                ours ? remote : none,
-                Optional.empty(),
-                tenant,
-                staging);
+                ours ? none : remote, ours ? remote : none, Optional.empty(), tenant, staging);
     }
 
     private static String address(

@@ -96,12 +96,15 @@ class DiskStagingTest {
         assertThat(choice("{\"enable_offload\": \" True\"}").staging().bytes()).isPositive();
         assertThat(choice("{\"enable_offload\": 1}").staging().bytes()).isPositive();
         assertThat(choice("{\"enable_offload\": \"\"}").staging().bytes()).isZero();
-        assertThat(choice("{\"enable_offload\": true}").staging().bytes()).isEqualTo(1_342_177_280L);
+        assertThat(choice("{\"enable_offload\": true}").staging().bytes())
+                .isEqualTo(1_342_177_280L);
         assertThat(
                         choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no")
-                                .staging().own())
+                                .staging()
+                                .own())
                 .isNull();
-        assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").staging().bytes()).isPositive();
+        assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").staging().bytes())
+                .isPositive();
         var sized =
                 choice(
                         "{}",

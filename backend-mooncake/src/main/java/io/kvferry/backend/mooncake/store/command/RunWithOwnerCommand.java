@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.rdma.RdmaEnvironment;
-import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
@@ -46,60 +45,20 @@ public final class RunWithOwnerCommand implements CommandProvider {
 
     @Override
     public OptionSchema options() {
-        var options = new ArrayList<>(basic());
-        options.addAll(DiskOptions.all());
+        var options = new ArrayList<>(OwnerOptions.all());
+        options.add(
+                Option.of(READY, Option.Type.DURATION, "longest time until the owner is ready")
+                        .withDefault("120s")
+                        .inRange(0.1, 86_400));
+        options.add(
+                Option.of(LOG, Option.Type.PATH, "log of the owner, written anew at each start")
+                        .withDefault("kvferry_owner.log"));
         return OptionSchema.of(options.toArray(Option[]::new));
     }
 
-    private static List<Option> basic() {
-        return List.of(
-                Option.of("host", Option.Type.STRING, "address that the owner listens on")
-                        .withDefault("127.0.0.1"),
-                Option.of("port", Option.Type.INTEGER, "port of the owner, 0 for any free one")
-                        .withDefault("50053")
-                        .inRange(0, 65_535),
-                StoreTool.master(),
-                Option.of("global_segment_size", Option.Type.BYTES, "memory of the store")
-                        .withDefault((4L << 30) + "")
-                        .inRange(4096, 1e15),
-                Option.of(
-                                "http_port",
-                                Option.Type.INTEGER,
-                                "port of the owner's /health and /metrics, 0 for any free one")
-                        .withDefault("9300")
-                        .inRange(0, 65_535),
-                Option.of(READY, Option.Type.DURATION, "longest time until the owner is ready")
-                        .withDefault("120s")
-                        .inRange(0.1, 86_400),
-                Option.of(LOG, Option.Type.PATH, "log of the owner, written anew at each start")
-                        .withDefault("kvferry_owner.log"),
-                StoreTool.secretFile(),
-                StoreTool.insecure());
-    }
-
     private static List<String> owner(OptionValues options, Optional<Path> plugins, int port) {
-        var arguments =
-                new ArrayList<>(
-                        List.of(
-                                "owner",
-                                "--host",
-                                options.string("host"),
-                                "--port",
-                                Integer.toString(port),
-                                "--global-segment-size",
-                                Long.toString(options.bytes("global_segment_size")),
-                                "--http-port",
-                                Long.toString(options.integer("http_port")),
-                                "--insecure",
-                                Boolean.toString(options.bool("insecure")),
-                                "--json",
-                                "--stop-with-stdin"));
-        options.optionalString("master")
-                .ifPresent(master -> arguments.addAll(List.of("--master", master)));
-        if (options.has("secret_file")) {
-            arguments.addAll(List.of("--secret-file", options.path("secret_file").toString()));
-        }
-        arguments.addAll(DiskOptions.arguments(options));
+        var arguments = new ArrayList<>(List.of("owner", "--json", "--stop-with-stdin"));
+        arguments.addAll(OwnerOptions.arguments(options, port));
         plugins.ifPresent(
                 folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
         return OwnerProcess.thisProgram(arguments);
@@ -108,7 +67,7 @@ public final class RunWithOwnerCommand implements CommandProvider {
     @Override
     public int run(Context context) throws InterruptedException {
         var options = context.options();
-        int first = Math.toIntExact(options.integer("port"));
+        int first = Math.toIntExact(options.integer(OwnerOptions.PORT));
         Map<String, String> rdma = RdmaEnvironment.forThisMachine(System.getenv());
         rdma.forEach((name, value) -> context.err().println(name + "=" + value));
         var both =

@@ -13,7 +13,6 @@ import org.jspecify.annotations.Nullable;
 
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -87,32 +86,6 @@ public final class DiskOptions {
                                 "longest time for a read or write of the disk")
                         .withDefault("10s")
                         .inRange(0.01, 3600));
-    }
-
-    /// The same options on the command line of an owner; what comes from the environment is
-    /// inherited.
-    public static List<String> arguments(OptionValues options) {
-        var arguments = new ArrayList<String>();
-        if (options.has(PATH)) {
-            add(arguments, PATH, options.path(PATH));
-            for (String size : List.of(SIZE, STAGING, BUCKET)) {
-                if (options.has(size)) {
-                    add(arguments, size, options.bytes(size));
-                }
-            }
-            if (options.has(EVICTION)) {
-                add(arguments, EVICTION, options.string(EVICTION));
-            }
-            add(arguments, WHEN, options.string(WHEN));
-            add(arguments, PROMOTE, options.integer(PROMOTE));
-            add(arguments, IO_LIMIT, options.duration(IO_LIMIT).toMillis() + "ms");
-        }
-        return arguments;
-    }
-
-    private static void add(List<String> arguments, String option, Object value) {
-        arguments.add("--" + option.replace('_', '-'));
-        arguments.add(value.toString());
     }
 
     /// The tier that the options name.

@@ -48,7 +48,9 @@ class OwnerMembershipTest {
             assertThat(MasterView.ask(config)).isEmpty();
             await(
                     "no thread is left",
-                    () -> asking().stream().filter(thread -> !before.contains(thread)).count() == 0);
+                    () ->
+                            asking().stream().filter(thread -> !before.contains(thread)).count()
+                                    == 0);
         }
     }
 
