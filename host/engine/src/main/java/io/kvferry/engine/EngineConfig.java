@@ -198,8 +198,9 @@ public final class EngineConfig {
         return this;
     }
 
-    /// How long a hold may keep requests from running; 5 s by default. One that lacks the blocks of
-    /// older holds only is refused with BACKPRESSURE.
+    /// How long a hold, or a transfer whose revocation is not answered, may keep requests from
+    /// running; 5 s by default. One that lacks the blocks of older holds only is refused with
+    /// BACKPRESSURE, one that cannot do without unanswered ones fails with TIMEOUT.
     public EngineConfig holdPatience(Duration patience) {
         holdPatience = patience;
         return this;

@@ -51,9 +51,6 @@ final class ChaosRun {
 
     private static final int LATE_NANOS = 8_000_000;
 
-    /// Steps in which requests may go on although blocks are out of use.
-    private static final int LACKING = 300;
-
     /// Steps between two looks at the engine's figures.
     private static final int LOOK = 32;
 
@@ -275,6 +272,7 @@ final class ChaosRun {
                             .prefixCache(random.nextBoolean())
                             .loadLimit(Duration.ofMillis(2 * slower))
                             .holdLimit(Duration.ofMillis(5 * slower))
+                            .holdPatience(Duration.ofMillis(10 * slower))
                             .revokeLimit(Duration.ofMillis(5 * slower))
                             .pendingLookupLimit(Duration.ofMillis(2 * slower))
                             .closeLimit(Duration.ofMillis(1));
@@ -341,7 +339,7 @@ final class ChaosRun {
     }
 
     private void finish() {
-        endAll(true);
+        endAll();
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
         for (var leaf : scene.leaves) {
             leaf.answer();
@@ -349,7 +347,6 @@ final class ChaosRun {
         for (var leaf : scene.items) {
             leaf.answer();
         }
-        endAll(false);
         // A child that broke again and again is off for as long as the run took, a minute at most.
         var limit = new Patience(ENDED);
         boolean done = false;
@@ -389,21 +386,14 @@ final class ChaosRun {
         }
     }
 
-    /// Every request ends: no load, lookup, item or row is waited for without end, and small
-    /// requests that come and go overtake nobody for ever.
-    ///
-    /// @param silent whether children never answer. Requests that lack blocks which are out of use
-    ///   until they do may wait then, but none for its load
-    private void endAll(boolean silent) {
+    /// Every request ends although children never answer: no load, lookup, block, item or row is
+    /// waited for without end, and small requests that come and go overtake nobody for ever.
+    private void endAll() {
         var limit = new Patience(ENDED);
         var patience = new Patience(STALL);
-        int lacking = 0;
         long open = open();
         for (int steps = 1; open > 0; steps++) {
-            boolean lack = silent && lacking > LACKING;
-            if (!lack) {
-                mayFlood();
-            }
+            mayFlood();
             engine.checkInvariants();
             step();
             boolean over = patience.isOver() || limit.isOver();
@@ -411,19 +401,14 @@ final class ChaosRun {
             if (still < open) {
                 open = still;
                 patience = new Patience(STALL);
-                lacking = 0;
             }
-            if (steps % LOOK > 0 && !over && !lack) {
+            if (steps % LOOK > 0 && !over) {
                 continue; // figures are much dearer than a step
             }
             var stats = engine.stats();
-            if (lack && stats.loading() == 0) {
-                return;
-            }
             if (!stats.degraded().isEmpty()) {
                 patience = new Patience(STALL);
             }
-            lacking += stats.quarantinedBlocks() > 0 ? LOOK : 0;
             if (patience.isOver() || limit.isOver()) {
                 throw new AssertionError(open + " requests wait, " + stats + engine.describe());
             }

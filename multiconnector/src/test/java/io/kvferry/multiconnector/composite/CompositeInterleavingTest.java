@@ -25,6 +25,7 @@ import java.util.stream.Collectors;
 /// | a composite that composes loads of a leaf and of a composite | equal ids of further tries on two levels | 201 |
 /// | several ranks that end a load differently | blocks that one rank has not loaded | 33 |
 /// | short deadlines, revocations answered late or never | requests that wait for ever | 39 |
+/// | loads, holds and leases that are not answered | requests that wait for their blocks for ever | 29 |
 /// | scarce blocks, items larger than half the encoder cache | references that preempted requests keep | 101 |
 /// | items without content that nobody has | failures of others than the request that needs the item | 242 |
 /// | requests that are more urgent than others | rows that a preempted request keeps while others run | no seed |
@@ -67,6 +68,8 @@ class CompositeInterleavingTest {
         "4, a failure that names no block of a full hit means all of them",
         "39, a request does not wait for ever for a revocation that is not answered",
         "82, a request does not wait for ever for a revocation that is not answered",
+        "29, a request does not wait for ever for blocks that may never come back",
+        "46, a request does not wait for ever for blocks that may never come back",
         "7, a load that is revoked before its plan does not start",
         "29, a load that is revoked before its plan does not start",
         "33, what one rank has given up is not loaded, whatever the others report",

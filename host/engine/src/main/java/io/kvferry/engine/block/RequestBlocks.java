@@ -5,6 +5,7 @@ import io.kvferry.spi.kv.BlockTable;
 
 import java.util.Arrays;
 import java.util.Objects;
+import java.util.function.IntConsumer;
 
 /// The blocks of one request, one reference each. All groups have the same number of them.
 public final class RequestBlocks implements BlockTable {
@@ -41,6 +42,15 @@ public final class RequestBlocks implements BlockTable {
     public int[] copy(int group, int from, int to) {
         Objects.checkFromToIndex(from, to, count);
         return Arrays.copyOfRange(ids[group], from, to);
+    }
+
+    /// All blocks of all groups.
+    public void forEach(IntConsumer block) {
+        for (var group : ids) {
+            for (int position = 0; position < count; position++) {
+                block.accept(group[position]);
+            }
+        }
     }
 
     private void room(int positions) {

@@ -78,6 +78,15 @@ final class OpenTransfers {
         return held;
     }
 
+    /// Those that were opened before a time and keep their memory, perhaps for long: holds that
+    /// nobody has fetched, and whatever is unanswered.
+    List<Transfer> stale(long openedBefore) {
+        if (held + unanswered == 0) {
+            return List.of();
+        }
+        return all().stream().filter(transfer -> transfer.isStale(openedBefore)).toList();
+    }
+
     /// Blocks of transfers whose revocation was not answered in time.
     int quarantinedBlocks() {
         if (unanswered == 0) {

@@ -6,6 +6,8 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 
+import java.util.function.IntConsumer;
+
 /// One transfer: what happens to its memory when it ends.
 public abstract class Transfer {
     /// What a transfer is for.
@@ -44,17 +46,18 @@ public abstract class Transfer {
         return id;
     }
 
-    /// Nanoseconds since it was opened.
-    public final long age(long now) {
-        return now - openedAt;
-    }
-
     public final Deadline deadline() {
         return new Deadline(deadline);
     }
 
     public final boolean isRevoked() {
         return revokedAt != 0;
+    }
+
+    /// It was revoked, and a rank has not answered within the limit: its memory may never come
+    /// back.
+    public final boolean isUnanswered() {
+        return unanswered;
     }
 
     /// Every rank has reported it; nobody touches its memory any more. A load that was revoked ends
@@ -72,8 +75,16 @@ public abstract class Transfer {
     /// @param failure for whoever waits for it
     protected void unanswered(Failure failure) {}
 
+    /// Whether it was opened before a time and keeps its memory, perhaps for long.
+    final boolean isStale(long openedBefore) {
+        return openedAt - openedBefore < 0 && (unanswered || (kind == Kind.HOLD && !isRevoked()));
+    }
+
     /// How many blocks it keeps.
-    protected int blocks() {
+    public int blocks() {
         return 0;
     }
+
+    /// The blocks that it keeps, each with a reference of its own.
+    public void forEachBlock(IntConsumer block) {}
 }

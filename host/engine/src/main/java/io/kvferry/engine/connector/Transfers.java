@@ -400,11 +400,10 @@ public final class Transfers {
         return open.held();
     }
 
-    /// The holds that are open, revoked ones included, in the order in which they were opened.
-    public List<Transfer> holds() {
-        return held() == 0
-                ? List.of()
-                : open.all().stream().filter(transfer -> transfer.kind == Kind.HOLD).toList();
+    /// Transfers that were opened before a time and keep their memory, perhaps for long: holds that
+    /// nobody has fetched, and whatever is unanswered.
+    public List<Transfer> stale(long openedBefore) {
+        return open.stale(openedBefore);
     }
 
     /// Blocks of transfers whose revocation was not answered in time.

@@ -22,8 +22,10 @@ import io.kvferry.spi.kv.TransferId;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.IntConsumer;
 
 /// Loads, holds and leases of KV blocks; the block pool as the connector sees it.
 ///
@@ -95,9 +97,17 @@ final class KvTransfers implements BlockPool {
         }
 
         @Override
-        protected int blocks() {
-            var table = kept == null ? request.blocks : kept;
-            return table.count() * table.groups();
+        public int blocks() {
+            return table().count() * groups;
+        }
+
+        @Override
+        public void forEachBlock(IntConsumer block) {
+            table().forEach(block);
+        }
+
+        private RequestBlocks table() {
+            return kept == null ? request.blocks : kept;
         }
     }
 
@@ -121,8 +131,13 @@ final class KvTransfers implements BlockPool {
         }
 
         @Override
-        protected int blocks() {
+        public int blocks() {
             return kept.count() * kept.groups();
+        }
+
+        @Override
+        public void forEachBlock(IntConsumer block) {
+            kept.forEach(block);
         }
     }
 
@@ -163,8 +178,15 @@ final class KvTransfers implements BlockPool {
         }
 
         @Override
-        protected int blocks() {
+        public int blocks() {
             return ids.length;
+        }
+
+        @Override
+        public void forEachBlock(IntConsumer block) {
+            for (int id : ids) {
+                block.accept(id);
+            }
         }
     }
 
@@ -207,15 +229,23 @@ final class KvTransfers implements BlockPool {
         }
     }
 
-    /// The blocks of holds that were opened longer ago than `nanos`.
-    List<RequestBlocks> holdsOlderThan(long nanos, long now) {
-        var old = new ArrayList<RequestBlocks>();
-        for (var transfer : transfers.holds()) {
-            if (transfer instanceof BlockHold hold && !hold.isRevoked() && hold.age(now) > nanos) {
-                old.add(hold.kept);
-            }
+    /// Transfers that were opened longer ago than `nanos` and keep their blocks, perhaps for long:
+    /// holds that nobody has fetched, and whatever is unanswered.
+    List<Transfer> stale(long nanos, long now) {
+        return transfers.stale(now - nanos);
+    }
+
+    /// Blocks that would be free without these transfers; several of them may have the same ones,
+    /// and running requests too.
+    int keptBy(List<Transfer> transfers) {
+        var references = new HashMap<Integer, Integer>();
+        for (var transfer : transfers) {
+            transfer.forEachBlock(block -> references.merge(block, 1, Integer::sum));
         }
-        return old;
+        return (int)
+                references.entrySet().stream()
+                        .filter(entry -> pool.references(entry.getKey()) == entry.getValue())
+                        .count();
     }
 
     /// Loads that have ended since the last call.

@@ -84,8 +84,8 @@ public final class RequestState extends RequestLifecycle.Place implements Reques
 
     long blockedSince;
 
-    /// When it was last looked whether only stale holds keep it from running.
-    long heldLookAt = System.nanoTime();
+    /// When it was last looked whether only stale transfers keep it from running.
+    long staleLookAt = System.nanoTime();
 
     /// From which position it could go on but for an encoder item, -1 when that is not so.
     int itemFrom = -1;

@@ -27,7 +27,7 @@ final class StepPlanner {
     private final StepSchedule schedule = new StepSchedule();
     private final RequestLifecycle lifecycle;
     private final PrefixLookup lookups;
-    private final StaleHolds staleHolds;
+    private final StaleTransfers stale;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
@@ -51,7 +51,8 @@ final class StepPlanner {
         this.kv = kv;
         this.lookups = new PrefixLookup(limits, cache, kv);
         this.kvTransfers = kvTransfers;
-        this.staleHolds = new StaleHolds(limits.holdPatience(), kvTransfers, cache, telemetry);
+        this.stale =
+                new StaleTransfers(limits.holdPatience(), lifecycle, kvTransfers, cache, telemetry);
         this.encoders = encoders;
         this.telemetry = telemetry;
     }
@@ -104,7 +105,7 @@ final class StepPlanner {
             }
             while (!cache.grow(request, to)) {
                 var victim = running.getLast();
-                if (victim == request && staleHolds.refuses(request, needed(request, to), now)) {
+                if (victim == request && stale.refuses(request, needed(request, to), now)) {
                     return false;
                 }
                 preempt(victim);
@@ -171,7 +172,7 @@ final class StepPlanner {
                     continue;
                 }
                 encoders.stopped(request.items);
-                staleHolds.refuses(request, needed(request, to), now);
+                stale.refuses(request, needed(request, to), now);
                 return false;
             }
             kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
@@ -205,8 +206,7 @@ final class StepPlanner {
                 case DONE -> {}
                 case SKIP -> pending++;
                 case STOP -> {
-                    if (limits.encodeOnly()
-                            || !staleHolds.refuses(request, request.blockedBelow, now)) {
+                    if (limits.encodeOnly() || !stale.refuses(request, request.blockedBelow, now)) {
                         return;
                     }
                 }
@@ -386,9 +386,9 @@ final class StepPlanner {
         return forgotten;
     }
 
-    /// Requests that only stale holds keep from running.
-    List<StaleHolds.Refused> takeRefused() {
-        return staleHolds.take();
+    /// Requests that only stale transfers keep from running.
+    List<StaleTransfers.Refused> takeRefused() {
+        return stale.take();
     }
 
     /// Requests of an encode engine that are done with this step.
