@@ -102,7 +102,8 @@ final class StagedBlocks {
         if (total == 0) {
             throw new KvFerryException(ErrorCode.INVALID_REQUEST, "no blocks");
         }
-        if (total > pool.available() || total > budget.limit() - budget.taken()) {
+        // Not what is available now: buffers of others that may be evicted give way.
+        if (total > pool.capacity() || total > budget.limit() - budget.taken()) {
             throw full("no room for " + total + " bytes of a push");
         }
         return new Lease(counts, parts);

@@ -152,8 +152,18 @@ final class P2pEngines {
             Map<String, Object> options,
             HostServices host,
             UnaryOperator<EngineConfig> change) {
+        return open(role, Map.of(), options, host, change);
+    }
+
+    /// @param change of what the engine is like
+    static Engine open(
+            KvRole role,
+            Map<String, Object> model,
+            Map<String, Object> options,
+            HostServices host,
+            UnaryOperator<EngineConfig> change) {
         var connector = ConnectorConfig.of("P2pNcclConnector", role, role.name(), options);
-        var config = config(1, Map.of()).host(host);
+        var config = config(1, model).host(host);
         return Engine.open(
                         change.apply(config.kvConnector(new P2pNcclConnectorProvider(), connector)))
                 .start();
