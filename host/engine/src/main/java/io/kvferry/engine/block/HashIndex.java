@@ -9,11 +9,16 @@ import java.util.Arrays;
 /// Open-addressing table from (hash, group) to block id, at most half full; each block is in it at
 /// most once. Linear probing with backward-shift deletion, so there are no tombstones and no
 /// rehashing.
+///
+/// An occupied slot has the block in its low half and the block's key in its high half. The key
+/// tells blocks apart and names the first slot to try, so that a probe reads the hash of another
+/// block, which lies anywhere in memory, only when the keys are equal.
 final class HashIndex {
-    private static final int EMPTY = -1;
+    private static final int NONE = -1;
+    private static final long EMPTY = -1;
 
     private final int mask;
-    private final int[] slots;
+    private final long[] slots;
     private final int[] slotOf;
     private final int[] groups;
     private final long[] words;
@@ -22,10 +27,10 @@ final class HashIndex {
     HashIndex(int blocks) {
         int capacity = Math.max(16, Integer.highestOneBit(Math.max(1, blocks)) << 2);
         mask = capacity - 1;
-        slots = new int[capacity];
+        slots = new long[capacity];
         Arrays.fill(slots, EMPTY);
         slotOf = new int[blocks];
-        Arrays.fill(slotOf, EMPTY);
+        Arrays.fill(slotOf, NONE);
         groups = new int[blocks];
         words = new long[4 * blocks];
     }
@@ -35,7 +40,7 @@ final class HashIndex {
     }
 
     boolean contains(int block) {
-        return slotOf[block] != EMPTY;
+        return slotOf[block] != NONE;
     }
 
     BlockHash hash(int block) {
@@ -49,18 +54,17 @@ final class HashIndex {
     int find(HashChain chain, int position, int group, int guess) {
         if (guess >= 0
                 && guess < slotOf.length
-                && slotOf[guess] != EMPTY
+                && slotOf[guess] != NONE
                 && equal(guess, chain, position, group)) {
             return guess;
         }
-        for (int slot = home(chain.word(position, 0), group);
-                slots[slot] != EMPTY;
-                slot = slot + 1 & mask) {
-            if (equal(slots[slot], chain, position, group)) {
-                return slots[slot];
+        int key = key(chain.word(position, 0), group);
+        for (int slot = key & mask; slots[slot] != EMPTY; slot = slot + 1 & mask) {
+            if (key(slots[slot]) == key && equal(block(slots[slot]), chain, position, group)) {
+                return block(slots[slot]);
             }
         }
-        return EMPTY;
+        return NONE;
     }
 
     private boolean equal(int block, HashChain chain, int position, int group) {
@@ -71,9 +75,10 @@ final class HashIndex {
     ///
     /// @return whether it is in the table now
     boolean putIfAbsent(int block, HashChain chain, int position, int group) {
-        int slot = home(chain.word(position, 0), group);
+        int key = key(chain.word(position, 0), group);
+        int slot = key & mask;
         for (; slots[slot] != EMPTY; slot = slot + 1 & mask) {
-            if (equal(slots[slot], chain, position, group)) {
+            if (key(slots[slot]) == key && equal(block(slots[slot]), chain, position, group)) {
                 return false;
             }
         }
@@ -81,7 +86,7 @@ final class HashIndex {
             words[4 * block + i] = chain.word(position, i);
         }
         groups[block] = group;
-        slots[slot] = block;
+        slots[slot] = (long) key << 32 | block;
         slotOf[block] = slot;
         size++;
         return true;
@@ -89,15 +94,14 @@ final class HashIndex {
 
     void remove(int block) {
         int hole = slotOf[block];
-        slotOf[block] = EMPTY;
+        slotOf[block] = NONE;
         size--;
         for (int slot = hole + 1 & mask; slots[slot] != EMPTY; slot = slot + 1 & mask) {
-            int moved = slots[slot];
-            int home = home(words[4 * moved], groups[moved]);
-            // move it when its home is not within (hole, slot], cyclically
-            if ((slot - home & mask) >= (slot - hole & mask)) {
+            long moved = slots[slot];
+            // move it when its first slot is not within (hole, slot], cyclically
+            if ((slot - key(moved) & mask) >= (slot - hole & mask)) {
                 slots[hole] = moved;
-                slotOf[moved] = hole;
+                slotOf[block(moved)] = hole;
                 hole = slot;
             }
         }
@@ -106,11 +110,19 @@ final class HashIndex {
 
     void clear() {
         Arrays.fill(slots, EMPTY);
-        Arrays.fill(slotOf, EMPTY);
+        Arrays.fill(slotOf, NONE);
         size = 0;
     }
 
-    private int home(long word, int group) {
-        return (int) (word ^ word >>> 32) + group * 0x9E3779B9 & mask;
+    private static int key(long word, int group) {
+        return (int) (word ^ word >>> 32) + group * 0x9E3779B9;
+    }
+
+    private static int key(long occupied) {
+        return (int) (occupied >>> 32);
+    }
+
+    private static int block(long occupied) {
+        return (int) occupied;
     }
 }
