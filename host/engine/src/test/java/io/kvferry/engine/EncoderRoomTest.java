@@ -122,6 +122,30 @@ class EncoderRoomTest {
         }
     }
 
+    /// What is cached lies in the middle, and leaves no room for the other item on either side.
+    @Test
+    void anItemThatIsCachedIsMovedWhereItLeavesRoomForTheOthers() {
+        try (var engine = Engine.open(encoding(10).encodeOnly(true))) {
+            run(engine, encode(item("a", 0, 3), item("b", 10, 5)));
+            var next = engine.submit(encode(item("b", 0, 5), item("c", 10, 5)));
+            assertThat(outcome(engine, next)).isInstanceOf(Outcome.Finished.class);
+            assertThat(engine.stats().encoderFree()).isEqualTo(10);
+        }
+    }
+
+    /// Each item would have room without the other, of which one is cached.
+    @Test
+    void anEncodeRequestWhoseItemsNeverHaveRoomTogetherFails() {
+        try (var engine = Engine.open(silent().encodeOnly(true))) {
+            assertFailed(
+                    outcome(engine, engine.submit(encode(item("a", 0, 10)))), ErrorCode.TIMEOUT);
+            run(engine, encode(item("b", 0, 6)));
+            var never = engine.submit(encode(item("b", 0, 6), item("c", 10, 6)));
+            assertFailed(outcome(engine, never), ErrorCode.TIMEOUT);
+            run(engine, encode(item("b", 0, 6), item("d", 10, 4)));
+        }
+    }
+
     private static GenerationRequest encode(EncoderInput... items) {
         return request(prompt(1, 80), 1).withItems(List.of(items));
     }

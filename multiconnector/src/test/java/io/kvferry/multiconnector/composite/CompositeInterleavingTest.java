@@ -84,6 +84,7 @@ class CompositeInterleavingTest {
         "159, room is reserved for all items of a request or for none",
         "3, an engine that only encodes refuses at once what it can never hold",
         "6, an engine that only encodes refuses at once what it can never hold",
+        "20418, a request does not wait for items that have no room together",
         "223, the engine drops the end of a load that is not open",
         "256, a request does not wait for rows that it has itself",
         "234, what a child has open does not end while it hangs in its close",

@@ -132,9 +132,14 @@ final class EncoderIndex {
         item.users.add(user);
     }
 
+    /// Whether nobody refers to it, so that it goes when its rows are needed.
+    boolean isUnreferenced(Item item) {
+        return unreferenced.get(item.hash) == item;
+    }
+
     /// Whether [#allocate] would find room for items of so many rows each, all at once.
     boolean hasRoom(int... wanted) {
-        return rows.find(wanted, item -> unreferenced.get(item.hash) != item) != null;
+        return rows.find(wanted, item -> !isUnreferenced(item)) != null;
     }
 
     /// Whether such items will ever have room, given that some rows will not come back.

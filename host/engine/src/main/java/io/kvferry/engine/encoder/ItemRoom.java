@@ -7,6 +7,7 @@ import io.kvferry.spi.ec.EcItem;
 
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.Map;
 
 /// Who gets room in the encoder cache in a step.
 ///
@@ -92,15 +93,59 @@ final class ItemRoom {
                 }
             }
         }
-        var sizes = missing.values().stream().mapToInt(Integer::intValue).toArray();
-        if (isShortOf(request, sizes) || !index.allocate(missing, request)) {
+        if (!missing.isEmpty() && (shortOfRows || !index.hasRoom(sizes(missing)))) {
+            var needed = neededRoom(request, missing);
             references.dropAll(request);
-            return false;
+            if (shortOfRows || !moves(request, missing)) {
+                isShort(request, needed);
+                return false;
+            }
         }
+        index.allocate(missing, request);
         for (int i = 0; i < inputs.size(); i++) {
             request.state(i).referenced = true;
         }
         request.reserved = true;
+        return true;
+    }
+
+    private static int[] sizes(Map<String, Integer> rows) {
+        return rows.values().stream().mapToInt(Integer::intValue).toArray();
+    }
+
+    /// Rows of what is missing, and of what is cached and not out of use.
+    private int[] neededRoom(RequestItems request, Map<String, Integer> missing) {
+        var needed = new LinkedHashMap<>(missing);
+        for (var input : request.inputs) {
+            index.find(input.hash())
+                    .filter(item -> !item.isStuck())
+                    .ifPresent(item -> needed.put(item.hash, item.rows));
+        }
+        return sizes(needed);
+    }
+
+    /// What is cached may lie where it leaves no room for the rest: it is dropped, and filled again
+    /// elsewhere, if that makes room and nobody else has it.
+    ///
+    /// @param missing gets what is dropped
+    private boolean moves(RequestItems request, Map<String, Integer> missing) {
+        var anew = new LinkedHashMap<>(missing);
+        for (var input : request.inputs) {
+            index.find(input.hash())
+                    .filter(index::isUnreferenced)
+                    .ifPresent(item -> anew.put(item.hash, item.rows));
+        }
+        if (anew.size() == missing.size() || !index.hasRoom(sizes(anew))) {
+            return false;
+        }
+        for (int i = 0; i < request.count(); i++) {
+            var item = index.find(request.inputs.get(i).hash());
+            if (item.isPresent() && !index.isUnreferenced(item.get())) {
+                references.use(item.get(), request, i);
+            }
+        }
+        anew.keySet().forEach(hash -> index.find(hash).ifPresent(index::remove));
+        missing.putAll(anew);
         return true;
     }
 
@@ -110,6 +155,12 @@ final class ItemRoom {
         if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
             return false;
         }
+        isShort(request, rows);
+        return true;
+    }
+
+    /// The request finds no room now; it fails when it never will.
+    private void isShort(RequestItems request, int[] rows) {
         shortOfRows = true;
         if (!index.mayEverHaveRoom(rows)) {
             int stuck = index.stuck();
@@ -126,7 +177,6 @@ final class ItemRoom {
                                             + stuck
                                             + " are out of use until a connector answers"));
         }
-        return true;
     }
 
     /// The room of an item, which is filled from this step on.
