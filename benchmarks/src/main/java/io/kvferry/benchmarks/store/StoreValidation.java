@@ -12,6 +12,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
@@ -19,11 +20,11 @@ import java.util.regex.Pattern;
 /// `store-validation`: the validation run of vLLM's branch with owners, on the synthetic model:
 /// conversations of several turns over an owner process whose memory is far smaller than what they
 /// say, so that most of it comes back from disk. Fails unless every conversation ended, no key of a
-/// load failed, and the disk was read; every byte that was loaded is verified.
+/// load failed, and most keys came from disk; every byte that was loaded is verified.
 @SuppressWarnings("try") // an interrupt ends the benchmark
 public final class StoreValidation implements Benchmark {
     private static final Pattern COUNT =
-            Pattern.compile("(batch_keys|memory_keys|disk_keys|failed_keys)=(\\d+)");
+            Pattern.compile("(batch_keys|memory_keys|disk_keys|unknown_keys|failed_keys)=(\\d+)");
     private static final Pattern BYTES = Pattern.compile("'(memory|disk)': (\\d+)");
     private static final Pattern FIGURE = Pattern.compile("(\\w+)=(\\S+)");
     private static final String TIER_LINE = "Mooncake load tier summary: ";
@@ -75,32 +76,60 @@ public final class StoreValidation implements Benchmark {
                         "sub-batches",
                         "keys from memory",
                         "from disk",
+                        "share from disk",
                         "failed",
                         "GB from disk");
-        boolean good = true;
+        var troubles = new ArrayList<String>();
         for (int round = 0; round < rounds; round++) {
             for (boolean byCount : new boolean[] {false, true}) {
                 var run = round(dir, shape, pool, staging, byCount);
-                good &= run.isGood(shape.getFirst());
                 run.addTo(table, byCount);
+                troubles.addAll(run.troubles(shape.getFirst()));
             }
         }
         table.print();
-        if (!good) {
-            throw new IllegalStateException(
-                    "a conversation did not end, a key failed, or nothing came from disk");
+        if (!troubles.isEmpty()) {
+            throw new IllegalStateException(String.join("; ", troubles));
         }
     }
 
     /// @param tiers sums over the tier lines
-    private record Run(
-            Map<String, String> figures, Map<String, Long> tiers, int lines, int exitCode) {
-        private boolean isGood(String conversations) {
-            return exitCode == 0
-                    && figures.getOrDefault("complete", "")
-                            .equals(conversations + "/" + conversations)
-                    && tiers.getOrDefault("failed_keys", 0L) == 0
-                    && tiers.getOrDefault("disk_keys", 0L) > 0;
+    record Run(Map<String, String> figures, Map<String, Long> tiers, int lines, int exitCode) {
+        /// Why it validates nothing.
+        List<String> troubles(String conversations) {
+            var troubles = new ArrayList<String>();
+            if (exitCode != 0) {
+                troubles.add("the engine ended with code " + exitCode);
+            }
+            String complete = figures.getOrDefault("complete", "none");
+            if (!complete.equals(conversations + "/" + conversations)) {
+                troubles.add("complete conversations: " + complete);
+            }
+            if (sum("failed_keys") > 0) {
+                troubles.add(sum("failed_keys") + " keys of loads failed");
+            }
+            if (shareFromDisk() <= 0.5) {
+                troubles.add(
+                        String.format(
+                                Locale.ROOT,
+                                "only %.0f %% of %d loaded keys came from disk; a smaller --pool"
+                                        + " or more --conversations make it more",
+                                100 * shareFromDisk(),
+                                loadedKeys()));
+            }
+            return troubles;
+        }
+
+        private long sum(String name) {
+            return tiers.getOrDefault(name, 0L);
+        }
+
+        private long loadedKeys() {
+            return sum("memory_keys") + sum("disk_keys") + sum("unknown_keys");
+        }
+
+        private double shareFromDisk() {
+            return sum("disk_keys") / (double) Math.max(1, loadedKeys());
         }
 
         private void addTo(Table table, boolean byCount) {
@@ -114,15 +143,21 @@ public final class StoreValidation implements Benchmark {
                     figures.getOrDefault("e2e_ms", "-"),
                     figures.getOrDefault("later_loaded", "-"),
                     lines,
-                    tiers.getOrDefault("memory_keys", 0L),
-                    tiers.getOrDefault("disk_keys", 0L),
-                    tiers.getOrDefault("failed_keys", 0L),
-                    tiers.getOrDefault("disk", 0L) / 1e9);
+                    sum("memory_keys"),
+                    sum("disk_keys"),
+                    shareFromDisk(),
+                    sum("failed_keys"),
+                    sum("disk") / 1e9);
         }
     }
 
-    private static Run round(
-            Path dir, List<String> shape, String pool, String staging, boolean byCount)
+    /// @param dir where its disk tier is while it runs
+    /// @param shape conversations, turns, concurrent, tokens of the first prompt, layers, time of a
+    ///   computed token
+    /// @param pool bytes of the owner
+    /// @param staging bytes through which the owner reads its disk
+    /// @param byCount whether loads are split by count too
+    static Run round(Path dir, List<String> shape, String pool, String staging, boolean byCount)
             throws IOException, InterruptedException {
         Path folder = Files.createTempDirectory(dir, "store-validation");
         Path log = folder.resolve("engine.log");

@@ -94,21 +94,23 @@ final class ValidationChild {
         }
     }
 
+    /// A turn of each conversation, then the next of each: between two turns of one all others have
+    /// theirs, so that what it finds has long left the memory of a small store.
     private static void hold(Engine engine, ExecutorService users, Shape shape)
             throws InterruptedException, ExecutionException {
         long begin = System.nanoTime();
-        var conversations = new ArrayList<Callable<List<Turn>>>();
+        var conversations = new ArrayList<Conversation>();
         for (int i = 0; i < shape.conversations(); i++) {
-            int seed = i;
-            conversations.add(() -> converse(engine, shape, seed));
+            conversations.add(new Conversation(engine, shape, i));
         }
-        var turns = new ArrayList<Turn>();
-        int complete = 0;
-        for (var ended : users.invokeAll(conversations)) {
-            var own = ended.get();
-            complete += own.size() == shape.turns() ? 1 : 0;
-            turns.addAll(own);
+        for (int turn = 0; turn < shape.turns(); turn++) {
+            for (var ended : users.invokeAll(conversations)) {
+                ended.get();
+            }
         }
+        var turns = conversations.stream().flatMap(one -> one.turns.stream()).toList();
+        long complete =
+                conversations.stream().filter(one -> one.turns.size() == shape.turns()).count();
         double seconds = (System.nanoTime() - begin) / 1e9;
         var later = turns.stream().filter(turn -> !turn.first()).toList();
         long prompted = later.stream().mapToLong(Turn::prompt).sum();
@@ -139,12 +141,30 @@ final class ValidationChild {
                 : sorted[Math.min(sorted.length - 1, sorted.length * 99 / 100)];
     }
 
-    /// @return the turns that ended well
-    private static List<Turn> converse(Engine engine, Shape shape, int seed) {
-        var random = new SplittableRandom(seed);
-        int[] history = tokens(random, shape.prompt());
-        var turns = new ArrayList<Turn>();
-        for (int turn = 0; turn < shape.turns(); turn++) {
+    /// What was said so far. A call has one turn more, unless one has gone wrong.
+    private static final class Conversation implements Callable<Boolean> {
+        private final Engine engine;
+        private final Shape shape;
+        private final int seed;
+        private final SplittableRandom random;
+        private final List<Turn> turns = new ArrayList<>();
+        private int[] history;
+        private boolean broken;
+
+        Conversation(Engine engine, Shape shape, int seed) {
+            this.engine = engine;
+            this.shape = shape;
+            this.seed = seed;
+            this.random = new SplittableRandom(seed);
+            this.history = tokens(random, shape.prompt());
+        }
+
+        @Override
+        public Boolean call() {
+            if (broken) {
+                return false;
+            }
+            broken = true;
             long begin = System.nanoTime();
             var handle =
                     engine.submit(
@@ -154,22 +174,27 @@ final class ValidationChild {
             var first = handle.next(limit);
             long ttft = System.nanoTime() - begin;
             if (first.isEmpty() || !(first.get() instanceof RequestHandle.StreamEvent.Token)) {
-                System.err.println("turn " + turn + " of " + seed + ": " + first);
-                return turns;
+                return wrong(first);
             }
             var outcome = handle.await(limit);
             if (outcome.isEmpty()
                     || !(outcome.get() instanceof Outcome.Finished finished)
                     || finished.reason() != FinishReason.LENGTH) {
-                System.err.println("turn " + turn + " of " + seed + ": " + outcome);
-                return turns;
+                return wrong(outcome);
             }
             int loaded =
                     finished.usage().external().stream().mapToInt(LookupResult.Share::tokens).sum();
-            turns.add(new Turn(turn == 0, ttft, System.nanoTime() - begin, history.length, loaded));
+            long nanos = System.nanoTime() - begin;
+            turns.add(new Turn(turns.isEmpty(), ttft, nanos, history.length, loaded));
             history = join(history, finished.tokens(), tokens(random, shape.said()));
+            broken = false;
+            return true;
         }
-        return turns;
+
+        private boolean wrong(Object what) {
+            System.err.println("turn " + turns.size() + " of " + seed + ": " + what);
+            return false;
+        }
     }
 
     private static int[] tokens(SplittableRandom random, int count) {
