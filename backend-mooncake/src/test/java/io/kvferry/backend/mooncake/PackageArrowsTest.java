@@ -94,7 +94,9 @@ class PackageArrowsTest {
                                     "store.directory",
                                     "store.embedded",
                                     "store.master",
-                                    "store.remote")),
+                                    "store.remote",
+                                    "storeconnector.keys")),
+                    Map.entry("storeconnector.keys", List.of("store")),
                     Map.entry(
                             "te",
                             List.of(

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Stats;

@@ -9,6 +9,8 @@ import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
+import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.memory.BlockHash;

@@ -6,6 +6,8 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
+import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
+import io.kvferry.backend.mooncake.storeconnector.keys.VllmHashes;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;

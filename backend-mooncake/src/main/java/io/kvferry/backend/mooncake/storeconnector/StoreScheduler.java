@@ -2,6 +2,10 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockHashes;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockNames;
+import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockNames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.LoadAssignment;
 

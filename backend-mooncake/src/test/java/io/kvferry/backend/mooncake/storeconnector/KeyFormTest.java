@@ -4,6 +4,10 @@ package io.kvferry.backend.mooncake.storeconnector;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockHashes;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockNames;
+import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;

@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Count;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Knob;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;

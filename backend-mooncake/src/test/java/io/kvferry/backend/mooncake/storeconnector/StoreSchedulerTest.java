@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;

@@ -3,7 +3,8 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.storeconnector.VllmHashes.Algorithm;
+import io.kvferry.backend.mooncake.storeconnector.keys.VllmHashes;
+import io.kvferry.backend.mooncake.storeconnector.keys.VllmHashes.Algorithm;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;

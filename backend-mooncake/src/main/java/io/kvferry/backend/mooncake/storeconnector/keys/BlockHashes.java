@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.storeconnector;
+package io.kvferry.backend.mooncake.storeconnector.keys;
 
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
@@ -7,7 +7,7 @@ import io.kvferry.spi.memory.BlockHash;
 /// The hashes by which the blocks of one request are named in the store.
 ///
 /// Threading: the scheduler thread.
-interface BlockHashes {
+public interface BlockHashes {
     /// Those of the engine.
     BlockHashes OF_ENGINE =
             new BlockHashes() {

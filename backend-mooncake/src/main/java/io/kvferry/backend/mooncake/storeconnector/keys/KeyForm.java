@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.storeconnector;
+package io.kvferry.backend.mooncake.storeconnector.keys;
 
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
@@ -14,20 +14,20 @@ import java.util.List;
 import java.util.function.Supplier;
 
 /// How blocks are named in the store.
-enum KeyForm {
+public enum KeyForm {
     /// With a fingerprint of all that makes bytes comparable.
     KVFERRY,
 
     /// As vLLM 0.33.0 names them, by its own hashes, so that engines of both share them.
     VLLM;
 
-    static final String OPTION = "key_form";
-    static final String ALGORITHM = "prefix_caching_hash_algo";
-    static final String SEED = "PYTHONHASHSEED";
+    public static final String OPTION = "key_form";
+    public static final String ALGORITHM = "prefix_caching_hash_algo";
+    public static final String SEED = "PYTHONHASHSEED";
 
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] where vLLM's form of keys does not say
     ///   which bytes are meant
-    static KeyForm of(OptionValues options, EngineInfo engine) {
+    public static KeyForm of(OptionValues options, EngineInfo engine) {
         if (!options.string(OPTION).equals("vllm")) {
             return KVFERRY;
         }
@@ -65,14 +65,15 @@ enum KeyForm {
                 ErrorCode.INCOMPATIBLE, OPTION + " vllm of MooncakeStoreConnector needs " + needs);
     }
 
-    static int tpSize(EngineInfo engine) {
+    public static int tpSize(EngineInfo engine) {
         return Math.max(1, engine.worldSize() / Math.max(1, engine.namespace().ppSize()));
     }
 
     /// Makes the hashes of one request each.
     ///
     /// @param seed value of `PYTHONHASHSEED`, or null
-    Supplier<BlockHashes> hashes(OptionValues options, EngineInfo engine, @Nullable String seed) {
+    public Supplier<BlockHashes> hashes(
+            OptionValues options, EngineInfo engine, @Nullable String seed) {
         if (this == KVFERRY) {
             return () -> BlockHashes.OF_ENGINE;
         }

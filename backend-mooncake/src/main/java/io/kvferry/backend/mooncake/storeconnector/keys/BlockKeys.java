@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.storeconnector;
+package io.kvferry.backend.mooncake.storeconnector.keys;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.spi.EngineInfo;
@@ -15,7 +15,7 @@ import java.util.Optional;
 /// bytes comparable: weights, runner, element type, layout, block size, rank split, salt.
 ///
 /// Threading: immutable.
-final class BlockKeys {
+public final class BlockKeys {
     private static final int FINGERPRINT_DIGITS = 32;
 
     private final String[][] prefixes;
@@ -24,7 +24,7 @@ final class BlockKeys {
     private final int groups;
 
     /// @throws io.kvferry.spi.KvFerryException as of [KeyForm#of]
-    BlockKeys(EngineInfo engine, OptionValues options) {
+    public BlockKeys(EngineInfo engine, OptionValues options) {
         var namespace = engine.namespace();
         boolean vllm = KeyForm.of(options, engine) == KeyForm.VLLM;
         String prefix = options.string("cache_prefix").strip();
@@ -60,35 +60,35 @@ final class BlockKeys {
     }
 
     /// Whose objects the blocks are.
-    static StoreIdentity identity(EngineInfo engine, String tenant) {
+    public static StoreIdentity identity(EngineInfo engine, String tenant) {
         var namespace = engine.namespace();
         return new StoreIdentity(tenant, namespace.model(), namespace.hex());
     }
 
     /// What the keys of all blocks begin with.
-    String start() {
+    public String start() {
         return start + "@";
     }
 
-    int ranks() {
+    public int ranks() {
         return prefixes.length;
     }
 
-    int groups() {
+    public int groups() {
         return groups;
     }
 
-    String of(BlockHash hash, int group, int rank) {
+    public String of(BlockHash hash, int group, int rank) {
         return prefixes[rank][group].concat(hash.hex());
     }
 
     /// Name of the group of all parts of a block.
-    String groupOf(BlockHash hash) {
+    public String groupOf(BlockHash hash) {
         return groupPrefix.concat(hash.hex());
     }
 
     /// The keys of all parts of a block: by cache group, then by rank.
-    String[] all(BlockHash hash) {
+    public String[] all(BlockHash hash) {
         String hex = hash.hex();
         var keys = new String[prefixes.length * groups];
         int at = 0;
@@ -101,10 +101,10 @@ final class BlockKeys {
     }
 
     /// What a key stands for.
-    record Part(int group, BlockHash hash) {}
+    public record Part(int group, BlockHash hash) {}
 
     /// The block that a key of this cache belongs to; empty for other keys.
-    Optional<Part> part(String key) {
+    public Optional<Part> part(String key) {
         for (String[] byGroup : prefixes) {
             for (int group = 0; group < groups; group++) {
                 String prefix = byGroup[group];

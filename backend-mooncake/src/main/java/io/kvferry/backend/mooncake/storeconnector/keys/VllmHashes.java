@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.storeconnector;
+package io.kvferry.backend.mooncake.storeconnector.keys;
 
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
@@ -22,7 +22,7 @@ import java.util.List;
 /// those from the first multimodal item on.
 ///
 /// Threading: the scheduler thread.
-final class VllmHashes implements BlockHashes {
+public final class VllmHashes implements BlockHashes {
     /// What vLLM hashes where `PYTHONHASHSEED` is not set.
     static final String SEED = "vllm-none-hash";
 
@@ -30,7 +30,7 @@ final class VllmHashes implements BlockHashes {
     static final int MOST_TOKENS = 8192;
 
     /// What is hashed, and how it is written.
-    enum Algorithm {
+    public enum Algorithm {
         SHA256("sha256"),
         SHA256_CBOR("sha256_cbor");
 
@@ -41,11 +41,11 @@ final class VllmHashes implements BlockHashes {
         }
 
         /// vLLM's name of it.
-        String label() {
+        public String label() {
             return label;
         }
 
-        static Algorithm of(String label) {
+        public static Algorithm of(String label) {
             for (Algorithm algorithm : values()) {
                 if (algorithm.label.equals(label)) {
                     return algorithm;
@@ -64,7 +64,7 @@ final class VllmHashes implements BlockHashes {
 
     /// @param root as of [#root]
     /// @param blockTokens 1 to [#MOST_TOKENS]
-    VllmHashes(Algorithm algorithm, byte[] root, int blockTokens) {
+    public VllmHashes(Algorithm algorithm, byte[] root, int blockTokens) {
         this.algorithm = algorithm;
         this.root = root;
         this.blockTokens = blockTokens;
@@ -73,7 +73,7 @@ final class VllmHashes implements BlockHashes {
     /// The hash before the first block.
     ///
     /// @param seed value of `PYTHONHASHSEED`; null or empty where it is not set
-    static byte[] root(Algorithm algorithm, @Nullable String seed) {
+    public static byte[] root(Algorithm algorithm, @Nullable String seed) {
         byte[] text =
                 (seed == null || seed.isEmpty() ? SEED : seed).getBytes(StandardCharsets.UTF_8);
         var out = ByteBuffer.allocate(text.length + 32);

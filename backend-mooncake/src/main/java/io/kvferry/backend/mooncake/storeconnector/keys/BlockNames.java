@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.storeconnector;
+package io.kvferry.backend.mooncake.storeconnector.keys;
 
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
@@ -9,27 +9,27 @@ import java.util.Arrays;
 /// The hashes and keys of a request's blocks, each named once.
 ///
 /// Threading: the scheduler thread; the arrays that it hands out do not change.
-final class BlockNames {
+public final class BlockNames {
     private final BlockKeys keys;
     private final BlockHashes hashes;
     private String[][] named = new String[16][];
 
-    BlockNames(BlockKeys keys, BlockHashes hashes) {
+    public BlockNames(BlockKeys keys, BlockHashes hashes) {
         this.keys = keys;
         this.hashes = hashes;
     }
 
     /// Full blocks that have a name.
-    int count(RequestView request) {
+    public int count(RequestView request) {
         return hashes.count(request);
     }
 
-    BlockHash hash(RequestView request, int block) {
+    public BlockHash hash(RequestView request, int block) {
         return hashes.of(request, block);
     }
 
     /// The keys of all parts of a block, see [BlockKeys#all].
-    String[] of(RequestView request, int block) {
+    public String[] of(RequestView request, int block) {
         if (block >= named.length) {
             named = Arrays.copyOf(named, Math.max(block + 1, 2 * named.length));
         }
@@ -42,7 +42,7 @@ final class BlockNames {
     }
 
     /// The keys of blocks `first` to `end` (exclusive).
-    String[][] of(RequestView request, int first, int end) {
+    public String[][] of(RequestView request, int first, int end) {
         var all = new String[end - first][];
         for (int i = 0; i < all.length; i++) {
             all[i] = of(request, first + i);
