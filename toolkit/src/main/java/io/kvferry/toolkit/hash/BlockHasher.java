@@ -34,13 +34,16 @@ public final class BlockHasher {
     private final MessageDigest sha;
     private final int blockTokens;
     private final byte[] namespace;
+
+    /// The hash before a block, then its tokens.
     private final byte[] input;
+
     private final byte[] output = new byte[BlockHash.BYTES];
 
     public BlockHasher(byte[] contentDigest, int blockTokens) {
         this.namespace = contentDigest.clone();
         this.blockTokens = blockTokens;
-        this.input = new byte[Math.multiplyExact(4, blockTokens)];
+        this.input = new byte[BlockHash.BYTES + Math.multiplyExact(4, blockTokens)];
         try {
             this.sha = MessageDigest.getInstance("SHA-256");
         } catch (NoSuchAlgorithmException e) {
@@ -67,7 +70,7 @@ public final class BlockHasher {
     public void extend(HashChain chain, int[] tokens, int blocks, Extra extra) {
         for (int block = chain.count(); block < blocks; block++) {
             for (int i = 0, at = block * blockTokens; i < blockTokens; i++) {
-                INT.set(input, 4 * i, tokens[at + i]);
+                INT.set(input, BlockHash.BYTES + 4 * i, tokens[at + i]);
             }
             append(chain, extra.of(block));
         }
@@ -79,7 +82,7 @@ public final class BlockHasher {
     public void extend(HashChain chain, IntUnaryOperator tokens, int blocks, Extra extra) {
         for (int block = chain.count(); block < blocks; block++) {
             for (int i = 0, at = block * blockTokens; i < blockTokens; i++) {
-                INT.set(input, 4 * i, tokens.applyAsInt(at + i));
+                INT.set(input, BlockHash.BYTES + 4 * i, tokens.applyAsInt(at + i));
             }
             append(chain, extra.of(block));
         }
@@ -87,8 +90,7 @@ public final class BlockHasher {
 
     /// @param extra what stands behind the tokens in `input`
     private void append(HashChain chain, byte[] extra) {
-        chain.copyLast(output);
-        sha.update(output);
+        chain.copyLast(input);
         sha.update(input);
         sha.update(extra);
         finish();

@@ -3,6 +3,9 @@ package io.kvferry.toolkit.hash;
 
 import io.kvferry.spi.memory.BlockHash;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.Objects;
 
@@ -11,6 +14,8 @@ import java.util.Objects;
 ///
 /// Threading: confined to its owner.
 public final class HashChain {
+    private static final VarHandle WORD =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.BIG_ENDIAN);
     private static final int WORDS = 4;
     private static final int SHIFT = 5;
     private static final int PAGE = 1 << SHIFT;
@@ -83,7 +88,7 @@ public final class HashChain {
         var words = words(count);
         int at = at(count);
         for (int i = 0; i < WORDS; i++) {
-            words[at + i] = word(hash, 8 * i);
+            words[at + i] = (long) WORD.get(hash, 8 * i);
         }
         count++;
     }
@@ -92,18 +97,7 @@ public final class HashChain {
         var words = count == 0 ? root : words(count - 1);
         int at = count == 0 ? 0 : at(count - 1);
         for (int i = 0; i < WORDS; i++) {
-            long word = words[at + i];
-            for (int b = 0; b < 8; b++) {
-                target[8 * i + b] = (byte) (word >>> (56 - 8 * b));
-            }
+            WORD.set(target, 8 * i, words[at + i]);
         }
-    }
-
-    private static long word(byte[] bytes, int from) {
-        long word = 0;
-        for (int b = 0; b < 8; b++) {
-            word = (word << 8) | (bytes[from + b] & 0xff);
-        }
-        return word;
     }
 }
