@@ -36,9 +36,12 @@ public final class SchedulerBenchmark implements Benchmark {
     /// The steps are timed in so many batches, of which the median counts.
     private static final int BATCHES = 20;
 
-    /// Steps before the first that is timed, however few those are: until the compiler is done with
-    /// them.
+    /// Steps of an engine before the first that is timed, however few those are.
     private static final int WARM_UP = 20_000;
+
+    /// Time for steps of engines that are not measured, before those that are. The compiler takes
+    /// longer with a step than [#WARM_UP] steps do.
+    private static final Duration COMPILING = Duration.ofSeconds(3);
 
     /// A lookup is repeated until so many blocks have been looked up, before it is measured and
     /// again while it is, so that short prompts do not measure cold code.
@@ -91,6 +94,10 @@ public final class SchedulerBenchmark implements Benchmark {
                         "B/request",
                         "ratio");
         int blocks = RUNNING * (2 + (tokens(steps) + 64) / BLOCK_TOKENS);
+        var compiling = Deadline.in(COMPILING);
+        while (!compiling.passed()) {
+            runUnmeasured(config(blocks), steps);
+        }
         double alone = steps(table, "no connector", config(blocks), steps, 0);
         steps(table, "no-op connector", withNoop(config(blocks)), steps, alone);
         steps(
@@ -125,9 +132,34 @@ public final class SchedulerBenchmark implements Benchmark {
         WAITING
     }
 
+    private static void runUnmeasured(EngineConfig config, int steps) {
+        try (var engine = Engine.open(config)) {
+            submit(engine, steps, Crowd.NOBODY);
+            for (int i = 0; i < WARM_UP; i++) {
+                engine.step();
+            }
+        }
+    }
+
     private static double steps(
             Table table, String what, EngineConfig config, int steps, double reference) {
         return steps(table, what, config, steps, reference, Crowd.NOBODY);
+    }
+
+    private static void submit(Engine engine, int steps, Crowd crowd) {
+        for (int i = 0; i < RUNNING; i++) {
+            var prompt = new int[BLOCK_TOKENS];
+            Arrays.fill(prompt, i);
+            var handle =
+                    engine.submit(
+                            GenerationRequest.of(prompt, SamplingParams.greedy(tokens(steps))));
+            if (crowd == Crowd.READERS) {
+                Thread.ofPlatform().daemon().name("reader-" + i).start(() -> read(handle));
+            }
+        }
+        for (int i = 0; crowd == Crowd.WAITING && i < 3_800; i++) {
+            engine.submit(GenerationRequest.of(new int[] {i % 256}, SamplingParams.greedy(1)));
+        }
     }
 
     private static void read(RequestHandle handle) {
@@ -145,19 +177,7 @@ public final class SchedulerBenchmark implements Benchmark {
             double reference,
             Crowd crowd) {
         try (var engine = Engine.open(config)) {
-            for (int i = 0; i < RUNNING; i++) {
-                var prompt = new int[BLOCK_TOKENS];
-                Arrays.fill(prompt, i);
-                var handle =
-                        engine.submit(
-                                GenerationRequest.of(prompt, SamplingParams.greedy(tokens(steps))));
-                if (crowd == Crowd.READERS) {
-                    Thread.ofPlatform().daemon().name("reader-" + i).start(() -> read(handle));
-                }
-            }
-            for (int i = 0; crowd == Crowd.WAITING && i < 3_800; i++) {
-                engine.submit(GenerationRequest.of(new int[] {i % 256}, SamplingParams.greedy(1)));
-            }
+            submit(engine, steps, crowd);
             for (int i = 0; i < WARM_UP; i++) {
                 engine.step();
             }
