@@ -7,7 +7,8 @@
 
 The tree is not touched: patched sources are compiled into a temporary folder, which goes first on
 the class path. FIX is the number of one, such as 1a. FILE holds the class path of the modules'
-dependencies; without it Maven is asked. Seeds of 0 to 300 are those of the normal run. Several run
+dependencies; without it Maven is asked. Fixes of "directed only" are
+tried when they are named. Seeds of 0 to 300 are those of the normal run. Several run
 at a time: the one that finds a missing fix first is not always the same. Ends with 1 when a fix was not missed by any seed, or its text is not in the sources any more.
 """
 import argparse
@@ -122,7 +123,7 @@ def main():
     path = class_path(given.class_path)
     missed = 0
     for number, what, edits in fixes():
-        if given.fix and number not in given.fix:
+        if number not in given.fix and (given.fix or "(directed only" in what):
             continue
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
