@@ -274,14 +274,23 @@ public final class P2pPlaneBenchmark implements Benchmark {
             double bytes = (double) LAYERS * layerBytes;
             var pushes = new Turn[rounds];
             var ideal = new Turn[rounds];
+            var iperfs = new Turn[rounds];
             for (int round = 0; round < rounds; round++) {
-                if (round % 2 == 0) {
-                    pushes[round] = transfer(1, 1 << 20, LAYERS, blocks);
-                }
-                var one = sockets(1);
-                ideal[round] = new Turn((long) (one.nanos * bytes / laneBytes), one.cpuNanos);
-                if (round % 2 == 1) {
-                    pushes[round] = transfer(1, 1 << 20, LAYERS, blocks);
+                for (int turn = 0; turn < 3; turn++) {
+                    switch ((turn + round) % 3) {
+                        case 0 -> pushes[round] = transfer(1, 1 << 20, LAYERS, blocks);
+                        case 1 -> {
+                            var one = sockets(1);
+                            long nanos = (long) (one.nanos * bytes / laneBytes);
+                            ideal[round] = new Turn(nanos, one.cpuNanos);
+                        }
+                        default -> {
+                            if (iperf.isPresent()) {
+                                double rate = Iperf.rate(iperf.get(), 1, IPERF_SECONDS);
+                                iperfs[round] = new Turn((long) (bytes / rate), 0);
+                            }
+                        }
+                    }
                 }
             }
             var table =
@@ -290,13 +299,17 @@ public final class P2pPlaneBenchmark implements Benchmark {
                             "MiB a layer",
                             "last layer usable, ms",
                             "bytes / rate of one socket, ms",
-                            "ideal by push: min, median, max");
+                            "that by push: min, median, max",
+                            "bytes / rate of iperf3, ms",
+                            "that by push: min, median, max");
             table.row(
                     LAYERS,
                     layerBytes >> 20,
                     median(pushes) / 1e6,
                     median(ideal) / 1e6,
-                    ratios(ideal, pushes));
+                    ratios(ideal, pushes),
+                    iperf.isPresent() ? median(iperfs) / 1e6 : "-",
+                    iperf.isPresent() ? ratios(iperfs, pushes) : "-");
             table.print();
         }
 
