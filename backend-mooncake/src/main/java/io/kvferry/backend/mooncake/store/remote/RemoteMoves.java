@@ -17,7 +17,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
-import io.kvferry.toolkit.disk.NativeCrc;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -31,7 +30,6 @@ import java.util.concurrent.locks.LockSupport;
 /// Threading: any thread; the bytes move on the calling one, or on one of the owner.
 final class RemoteMoves {
     private static final Logger LOG = LoggerFactory.getLogger(RemoteMoves.class);
-    private static final long PIECE = 64 << 10;
     private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
 
     private final OwnerLink link;
@@ -72,23 +70,20 @@ final class RemoteMoves {
         long number = in.i64();
         long token = in.i64();
         int[] codes = in.ints();
-        var checksums = new int[codes.length];
         var ranges = new Ranges(batch.end(to - 1) - batch.first(from));
-        var crc = new NativeCrc();
+        var sizes = new long[codes.length];
         for (int i = from; i < to; i++) {
             if (codes[i - from] == 0) {
                 long at = in.i64();
-                crc.reset();
                 for (int b = batch.first(i); b < batch.end(i); b++) {
-                    long address = batch.memory(b).address() + batch.offset(b);
-                    ranges.add(address, at, batch.length(b));
+                    ranges.add(batch.memory(b).address() + batch.offset(b), at, batch.length(b));
                     at += batch.length(b);
-                    add(crc, address, batch.length(b));
                 }
-                checksums[i - from] = crc.value();
+                sizes[i - from] = batch.bytes(i);
             }
         }
         if (number != 0) {
+            int[] checksums = BatchSums.of(batch, from, sizes);
             var request =
                     TransferRequest.write(open.engine(), ranges, Deadline.in(moveLimit))
                             .withIncarnation(open.incarnation())
@@ -118,12 +113,6 @@ final class RemoteMoves {
             begun[i] = begun[i] == 0 ? code : begun[i];
         }
         return begun;
-    }
-
-    private static void add(NativeCrc crc, long address, long bytes) {
-        for (long at = 0; at < bytes; at += PIECE) {
-            crc.update(address + at, Math.min(PIECE, bytes - at));
-        }
     }
 
     private static boolean completed(TransferOutcome outcome, String what) {
@@ -161,9 +150,10 @@ final class RemoteMoves {
         }
         long[] got = answer.body().longs();
         int[] checksums = answer.body().ints();
+        int[] arrived = BatchSums.of(batch, from, got);
         for (int i = from; i < to; i++) {
             results[i] = got[i - from];
-            if (results[i] > 0 && checksum(batch, i, results[i]) != checksums[i - from]) {
+            if (results[i] > 0 && arrived[i - from] != checksums[i - from]) {
                 results[i] = StoreCode.CHECKSUM_MISMATCH.number();
                 String key = batch.key(i);
                 LOG.warn("other bytes came than were put under {}", key);
@@ -215,17 +205,6 @@ final class RemoteMoves {
                 LockSupport.parkNanos(PAUSE_NANOS);
             }
         }
-    }
-
-    private static int checksum(StoreBatch batch, int index, long bytes) {
-        var crc = new NativeCrc();
-        long left = bytes;
-        for (int b = batch.first(index); b < batch.end(index) && left > 0; b++) {
-            long length = Math.min(left, batch.length(b));
-            add(crc, batch.memory(b).address() + batch.offset(b), length);
-            left -= length;
-        }
-        return crc.value();
     }
 
     private static void fill(int[] results, int from, int to, int code) {

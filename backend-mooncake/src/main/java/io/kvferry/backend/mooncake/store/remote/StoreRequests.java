@@ -16,14 +16,15 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
-/// Takes the questions that come to an owner or a master and has them answered. What takes a moment
-/// is answered by the thread that reads the question, where the connection has one for itself. What
-/// moves bytes or takes long has threads of its own, so that signs of life and lookups never wait
-/// behind it. A question that finds too many waiting is refused at once.
+/// Takes the questions that come to an owner or a master and has them answered, by the thread that
+/// reads the question where the connection has one for itself. Otherwise what moves bytes or takes
+/// long has threads of its own, so that signs of life and lookups never wait behind it. A question
+/// that finds too many waiting is refused at once.
 ///
 /// Threading: any thread.
 public final class StoreRequests implements SideChannel.Requests, AutoCloseable {
@@ -40,6 +41,9 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
     private final ThreadPoolExecutor shortCalls;
     private final ThreadPoolExecutor longCalls;
     private final ByteBudget waiting = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+
+    /// For long ones that are answered at once.
+    private final Semaphore moving;
 
     /// Shared while a question is answered at once; [#close] has it alone, for ever.
     private final ReentrantReadWriteLock answering = new ReentrantReadWriteLock();
@@ -67,6 +71,7 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
         this.answers = answers;
         this.shortCalls = threads(name + "-ask", shortThreads);
         this.longCalls = threads(name + "-move", longThreads);
+        this.moving = new Semaphore(longThreads);
     }
 
     private static ThreadPoolExecutor threads(String name, int count) {
@@ -87,19 +92,36 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
         try {
             WireReader in = StoreProtocol.open(message);
             Operation operation = Operation.of(in.u8());
-            boolean brief = operation.isBrief() && asker.hasThread();
-            if (brief && answering.readLock().tryLock()) {
-                try {
-                    asker.answerHere(answer(operation, in));
-                } finally {
-                    answering.readLock().unlock();
-                }
-            } else if (!answerLater(asker, operation, in, message.length)) {
+            if (!answeredHere(asker, operation, in)
+                    && !answerLater(asker, operation, in, message.length)) {
                 asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
             }
         } catch (KvFerryException e) {
             LOG.debug("a question of {} is refused: {}", asker.host(), e.toString());
             asker.answer(bare(StoreCode.INVALID_PARAMS));
+        }
+    }
+
+    /// @return false when the thread is not the connection's own, or too many move bytes
+    private boolean answeredHere(SideChannel.Asker asker, Operation operation, WireReader in) {
+        boolean brief = operation.isBrief();
+        if (!asker.hasThread() || !brief && !moving.tryAcquire()) {
+            return false;
+        }
+        try {
+            if (!answering.readLock().tryLock()) {
+                return false;
+            }
+            try {
+                asker.answerHere(answer(operation, in));
+                return true;
+            } finally {
+                answering.readLock().unlock();
+            }
+        } finally {
+            if (!brief) {
+                moving.release();
+            }
         }
     }
 

@@ -47,8 +47,7 @@ class StoreRequestsTest {
     }
 
     @Test
-    void aBriefQuestionIsAnsweredOnTheThreadOfItsConnectionAndALongOneIsNot()
-            throws InterruptedException {
+    void aQuestionIsAnsweredOnTheThreadOfItsConnectionIfItHasOne() throws InterruptedException {
         try (var requests =
                 new StoreRequests("test", 1, 1, (_, _, _, _, _) -> note(Thread.currentThread()))) {
             for (boolean hasThread : new boolean[] {true, false}) {
@@ -57,9 +56,41 @@ class StoreRequestsTest {
                     assertThat(code()).isZero();
                     assertThat(answering.remove() == Thread.currentThread())
                             .as("%s %s", operation, hasThread)
-                            .isEqualTo(hasThread && operation.isBrief());
+                            .isEqualTo(hasThread);
                 }
             }
+        }
+    }
+
+    @Test
+    void noMoreLongQuestionsAreAnsweredAtOnceThanThereAreThreadsForThem() throws Exception {
+        var goOn = new CountDownLatch(1);
+        try (var requests =
+                new StoreRequests(
+                        "test",
+                        1,
+                        1,
+                        (operation, _, _, _, _) -> {
+                            var code = note(Thread.currentThread());
+                            if (operation.isLong()) {
+                                await(goOn);
+                            }
+                            return code;
+                        })) {
+            var asker = new Asker(answers, true);
+            var first =
+                    CompletableFuture.runAsync(
+                            () -> requests.onRequest(asker, question(Operation.GET)));
+            assertThat(answering.poll(LIMIT.toSeconds(), TimeUnit.SECONDS)).isNotNull();
+            requests.onRequest(asker, question(Operation.GET)); // returns, for it is queued
+            assertThat(answers).isEmpty();
+            requests.onRequest(asker, question(Operation.EXISTS));
+            assertThat(code()).isZero();
+            goOn.countDown();
+            assertThat(code()).isZero();
+            assertThat(code()).isZero();
+            first.get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+            assertThat(answering).hasSize(2).contains(Thread.currentThread());
         }
     }
 
