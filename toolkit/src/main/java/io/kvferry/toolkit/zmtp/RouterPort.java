@@ -192,12 +192,15 @@ final class RouterPort implements AutoCloseable {
         private void serve(ZmtpConnection made) throws IOException {
             for (int asked = 0; !closed; asked++) {
                 if (asked >= ASKS_OFTEN && requests.answersHere() && threads.tryAcquire()) {
+                    boolean served;
                     try {
-                        serveOnThread(made);
+                        served = serveOnThread(made);
                     } finally {
                         threads.release();
                     }
-                    return;
+                    if (served) {
+                        return;
+                    }
                 }
                 serveOne(made);
             }
@@ -211,25 +214,37 @@ final class RouterPort implements AutoCloseable {
         }
 
         /// Serves it to its end on a platform thread; this one waits for that.
-        private void serveOnThread(ZmtpConnection made) {
-            hasThread = true;
+        ///
+        /// @return false when there is no memory for a thread
+        private boolean serveOnThread(ZmtpConnection made) {
             var thread =
                     Thread.ofPlatform()
                             .daemon()
                             .name(name + "-visitor")
-                            .start(() -> {
-                                try {
-                                    while (!closed) {
-                                        serveOne(made);
-                                    }
-                                } catch (IOException | RuntimeException | Error e) {
-                                    failed(e);
-                                }
-                            });
+                            .unstarted(() -> serveAll(made));
+            hasThread = true;
+            try {
+                thread.start();
+            } catch (OutOfMemoryError e) {
+                LOG.debug("{}: no thread for {}: {}", name, from, e.toString());
+                hasThread = false;
+                return false;
+            }
             try {
                 thread.join();
+                return true;
             } catch (InterruptedException e) {
                 throw new IllegalStateException("nobody interrupts it", e);
+            }
+        }
+
+        private void serveAll(ZmtpConnection made) {
+            try {
+                while (!closed) {
+                    serveOne(made);
+                }
+            } catch (IOException | RuntimeException | Error e) {
+                failed(e);
             }
         }
 
