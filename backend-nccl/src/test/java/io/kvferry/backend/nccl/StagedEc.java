@@ -90,11 +90,11 @@ final class StagedEc implements EcConnectorProvider, AutoCloseable {
 
     private synchronized boolean has(String hash) {
         var buffer = buffers.get(hash);
-        boolean there = buffer != null && pool.pin(buffer);
-        if (there) {
-            pool.unpin(buffer);
+        if (buffer == null || !pool.pin(buffer)) {
+            return false;
         }
-        return there;
+        pool.unpin(buffer);
+        return true;
     }
 
     private synchronized void keep(String hash, EncoderOutput output) {
