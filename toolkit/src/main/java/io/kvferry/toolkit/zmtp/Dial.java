@@ -16,23 +16,45 @@ import java.net.StandardSocketOptions;
 import java.net.URI;
 import java.net.UnknownHostException;
 import java.nio.channels.SocketChannel;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One attempt to connect to a prefiller, and the connection that came of it. It can be closed at
 /// any time.
 ///
-/// Threading: [#open] on one thread; the rest from any.
+/// Threading: [#open] on one thread; the rest from any. Names are looked up on threads that all
+/// dials share, because the resolver of the system knows neither limits nor interrupts.
 final class Dial implements AutoCloseable {
+    private static final int LOOK_UP_THREADS = 16;
+    private static final int MOST_LOOK_UPS = 1024;
+    private static final ThreadPoolExecutor LOOK_UPS = lookUps();
+
     private final String address;
     private final ZmtpHandshake.Terms terms;
     private final ByteBudget room;
     private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
+    private final Names names;
     private final ReentrantLock lock = new ReentrantLock();
+    private @Nullable Future<?> lookingUp;
     private @Nullable SocketChannel connecting;
     private @Nullable ZmtpConnection connection;
     private boolean closed;
+
+    /// Knows the addresses of a host.
+    @FunctionalInterface
+    interface Names {
+        InetAddress[] addresses(String host) throws UnknownHostException;
+    }
 
     /// @param room for what is being received
     /// @param unsentRoom for what is to be sent
@@ -42,11 +64,35 @@ final class Dial implements AutoCloseable {
             ByteBudget room,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock) {
+        this(address, terms, room, unsentRoom, clock, InetAddress::getAllByName);
+    }
+
+    Dial(
+            String address,
+            ZmtpHandshake.Terms terms,
+            ByteBudget room,
+            ByteBudget unsentRoom,
+            ScheduledExecutorService clock,
+            Names names) {
+        this.names = names;
         this.address = address;
         this.terms = terms;
         this.room = room;
         this.unsentRoom = unsentRoom;
         this.clock = clock;
+    }
+
+    private static ThreadPoolExecutor lookUps() {
+        var threads =
+                new ThreadPoolExecutor(
+                        LOOK_UP_THREADS,
+                        LOOK_UP_THREADS,
+                        10,
+                        TimeUnit.SECONDS,
+                        new ArrayBlockingQueue<>(MOST_LOOK_UPS),
+                        Thread.ofPlatform().daemon().name("kvferry-look-up-", 0).factory());
+        threads.allowCoreThreadTimeOut(true);
+        return threads;
     }
 
     /// What is said of a peer to which [#open] or what followed failed.
@@ -78,7 +124,7 @@ final class Dial implements AutoCloseable {
     private SocketChannel connect(Deadline deadline) throws IOException {
         var target = target();
         IOException last = new UnknownHostException(address);
-        for (var host : InetAddress.getAllByName(target.getHost())) {
+        for (var host : addresses(target.getHost(), deadline)) {
             var channel = SocketChannel.open();
             if (!connecting(channel)) {
                 channel.close();
@@ -101,6 +147,42 @@ final class Dial implements AutoCloseable {
         throw last;
     }
 
+    private InetAddress[] addresses(String host, Deadline deadline) throws IOException {
+        try {
+            return new InetAddress[] {InetAddress.ofLiteral(host)};
+        } catch (IllegalArgumentException _) {
+            return lookUp(host, deadline);
+        }
+    }
+
+    private InetAddress[] lookUp(String host, Deadline deadline) throws IOException {
+        var lookUp = new FutureTask<>(() -> names.addresses(host));
+        if (!lookingUp(lookUp)) {
+            throw new IOException("given up");
+        }
+        try {
+            LOOK_UPS.execute(lookUp);
+            return lookUp.get(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
+        } catch (ExecutionException e) {
+            throw new IOException("looking up " + host + " failed: " + e.getCause(), e);
+        } catch (CancellationException e) {
+            throw new IOException("given up", e);
+        } catch (TimeoutException e) {
+            var late = new SocketTimeoutException("looking up " + host);
+            late.initCause(e);
+            throw late;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted while looking up " + host, e);
+        } catch (RejectedExecutionException e) {
+            throw new KvFerryException(
+                    ErrorCode.BACKPRESSURE, "too many names are being looked up", e);
+        } finally {
+            lookUp.cancel(false);
+            LOOK_UPS.remove(lookUp);
+        }
+    }
+
     private URI target() throws IOException {
         try {
             var uri = URI.create(address);
@@ -114,6 +196,16 @@ final class Dial implements AutoCloseable {
             throw new IOException("not an address: " + address, e);
         }
         throw new IOException("not an address: " + address);
+    }
+
+    private boolean lookingUp(Future<?> lookUp) {
+        lock.lock();
+        try {
+            lookingUp = lookUp;
+            return !closed;
+        } finally {
+            lock.unlock();
+        }
     }
 
     private boolean connecting(SocketChannel channel) {
@@ -138,15 +230,20 @@ final class Dial implements AutoCloseable {
 
     @Override
     public void close() {
+        Future<?> lookUp;
         SocketChannel channel;
         ZmtpConnection made;
         lock.lock();
         try {
             closed = true;
+            lookUp = lookingUp;
             channel = connecting;
             made = connection;
         } finally {
             lock.unlock();
+        }
+        if (lookUp != null) {
+            lookUp.cancel(false);
         }
         try {
             if (made != null) {

@@ -9,6 +9,8 @@ import io.kvferry.toolkit.bounded.ByteBudget;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -50,7 +52,11 @@ public final class Requester implements AutoCloseable {
     private final ZmtpHandshake.Terms terms;
     private final ScheduledThreadPoolExecutor clock;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
-    private final ByteBudget unsentRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+
+    /// What is asked is the memory of those who ask.
+    private final ByteBudget unsentRoom = new ByteBudget(Long.MAX_VALUE);
+
+    private final Dial.Names names;
     private final Semaphore turns;
     private final ReentrantLock lock = new ReentrantLock();
     private final Set<Line> lines = new HashSet<>();
@@ -62,14 +68,14 @@ public final class Requester implements AutoCloseable {
 
     /// A connection.
     private final class Line {
-        private final Dial dial = new Dial(address, terms, room, unsentRoom, clock);
+        private final Dial dial = new Dial(address, terms, room, unsentRoom, clock, names);
         private @Nullable ZmtpConnection connection;
         private long restingSince;
 
-        ZmtpConnection stands(Duration limit) throws IOException {
+        ZmtpConnection stands(Deadline deadline) throws IOException {
             var made = connection;
             if (made == null) {
-                made = dial.open(Deadline.in(limit));
+                made = dial.open(deadline);
                 connection = made;
             }
             return made;
@@ -86,11 +92,12 @@ public final class Requester implements AutoCloseable {
     /// @param address `tcp://host:port`
     /// @param keys empty in the clear
     public Requester(String name, String address, Optional<CurveKeys> keys) {
-        this(name, address, keys, MOST_CONNECTIONS);
+        this(name, address, keys, MOST_CONNECTIONS, InetAddress::getAllByName);
     }
 
     /// @param most requests that are under way at a time
-    Requester(String name, String address, Optional<CurveKeys> keys, int most) {
+    Requester(String name, String address, Optional<CurveKeys> keys, int most, Dial.Names names) {
+        this.names = names;
         this.turns = new Semaphore(most);
         this.address = address;
         this.terms = new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, keys, false);
@@ -107,25 +114,28 @@ public final class Requester implements AutoCloseable {
                         TimeUnit.NANOSECONDS);
     }
 
-    /// Sends a request and waits for its answer. An interrupt ends the wait.
+    /// Sends a request and waits for its answer. An interrupt ends the wait; the peer may have got
+    /// the request then, or not.
     ///
     /// @param connectLimit until a connection stands, where a new one is needed
-    /// @param answerLimit from then on; also for the turn, where too many requests are under way
+    /// @param limit for all of it, from now on
     /// @throws KvFerryException [ErrorCode#TIMEOUT], [ErrorCode#PEER_LOST], [ErrorCode#PROTOCOL],
-    ///   [ErrorCode#PEER_REFUSED], [ErrorCode#NO_MEMORY], [ErrorCode#INVALID_REQUEST] for a request
-    ///   that is too large, [ErrorCode#CANCELLED] when interrupted, [ErrorCode#CLOSED]
-    public byte[] ask(byte[] request, Duration connectLimit, Duration answerLimit) {
+    ///   [ErrorCode#PEER_REFUSED], [ErrorCode#NO_MEMORY], [ErrorCode#BACKPRESSURE],
+    ///   [ErrorCode#INVALID_REQUEST] for a request that is too large, [ErrorCode#CANCELLED] when
+    ///   interrupted, [ErrorCode#CLOSED]
+    public byte[] ask(byte[] request, Duration connectLimit, Duration limit) {
+        var deadline = Deadline.in(limit);
         if (request.length > SideChannel.MAX_MESSAGE_BYTES) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
                     address + ": a request of " + request.length + " bytes is too large");
         }
-        awaitTurn(answerLimit);
+        awaitTurn(deadline);
         try {
             var line = line();
             boolean done = false;
             try {
-                byte[] answer = ask(line, request, connectLimit, answerLimit);
+                byte[] answer = ask(line, request, connectLimit, deadline);
                 done = true;
                 return answer;
             } finally {
@@ -138,9 +148,9 @@ public final class Requester implements AutoCloseable {
         }
     }
 
-    private void awaitTurn(Duration limit) {
+    private void awaitTurn(Deadline deadline) {
         try {
-            if (!turns.tryAcquire(limit.toNanos(), TimeUnit.NANOSECONDS)) {
+            if (!turns.tryAcquire(deadline.remainingNanos(), TimeUnit.NANOSECONDS)) {
                 throw new KvFerryException(
                         ErrorCode.TIMEOUT, address + ": too many requests are under way");
             }
@@ -150,13 +160,16 @@ public final class Requester implements AutoCloseable {
         }
     }
 
-    private byte[] ask(Line line, byte[] request, Duration connectLimit, Duration answerLimit) {
+    private byte[] ask(Line line, byte[] request, Duration connectLimit, Deadline deadline) {
         String when = "does not take connections";
         try {
-            var connection = line.stands(connectLimit);
-            var deadline = Deadline.in(answerLimit);
+            var connection = line.stands(Deadline.in(connectLimit).earlier(deadline));
             when = "closed the connection";
-            if (!connection.sendHere(request, request.length > SMALL ? answerLimit : SMALL_LIMIT)) {
+            boolean small = request.length <= SMALL;
+            if (!connection.sendHere(request, small ? SMALL_LIMIT : deadline.remaining())) {
+                if (deadline.passed()) {
+                    throw new SocketTimeoutException("the request is not read");
+                }
                 throw new IOException("the request could not be sent");
             }
             byte[] answer = connection.receive(deadline);

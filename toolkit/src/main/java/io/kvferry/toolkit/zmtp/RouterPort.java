@@ -21,13 +21,14 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadFactory;
 
 /// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
 /// bound a connection makes room: the oldest of those that are still in their handshake, and where
 /// there is none the one that has been silent longest.
 ///
 /// Where requests are answered on the thread that reads them, a connection that has asked a few
-/// times has a platform thread, which wakes up sooner.
+/// times has a platform thread, which wakes up sooner, until it is idle.
 ///
 /// Threading: any thread.
 final class RouterPort implements AutoCloseable {
@@ -39,6 +40,12 @@ final class RouterPort implements AutoCloseable {
     private static final int ASKS_OFTEN = 4;
 
     static final int MOST_THREADS = 64;
+
+    /// Requests before it is tried again where a thread could not be had.
+    private static final int ASKS_WITHOUT_THREAD = 1000;
+
+    /// After which a connection that asks nothing gives its thread back.
+    private static final Duration IDLE = Duration.ofSeconds(2);
 
     /// How long a peer may take to read an answer.
     private static final Duration READ_LIMIT = Duration.ofSeconds(30);
@@ -55,7 +62,8 @@ final class RouterPort implements AutoCloseable {
     private final int mostConnections;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ByteBudget unsentRoom;
-    private final Semaphore threads = new Semaphore(MOST_THREADS);
+    private final Semaphore slots = new Semaphore(MOST_THREADS);
+    private final ThreadFactory threads;
     private final Set<Visitor> visitors = ConcurrentHashMap.newKeySet();
     private final AcceptLoop acceptor;
     private final String address;
@@ -77,10 +85,12 @@ final class RouterPort implements AutoCloseable {
                 requests,
                 clock,
                 MOST_CONNECTIONS,
-                ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP));
+                ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP),
+                Thread.ofPlatform().daemon().name(name + "-visitor").factory());
     }
 
     /// @param unsentRoom for answers that have not been sent, all connections together
+    /// @param threads makes those of connections that ask often
     RouterPort(
             String name,
             ServerSocketChannel listener,
@@ -89,7 +99,9 @@ final class RouterPort implements AutoCloseable {
             SideChannel.Requests requests,
             ScheduledExecutorService clock,
             int mostConnections,
-            ByteBudget unsentRoom) {
+            ByteBudget unsentRoom,
+            ThreadFactory threads) {
+        this.threads = threads;
         this.mostConnections = mostConnections;
         this.unsentRoom = unsentRoom;
         this.name = name;
@@ -139,6 +151,9 @@ final class RouterPort implements AutoCloseable {
         private volatile Optional<ZmtpConnection> connection = Optional.empty();
         private Optional<SharedAskers> askers = Optional.empty();
         private boolean hasThread;
+
+        /// Written by its thread, read after that has ended.
+        private boolean over;
 
         Visitor(SocketChannel channel) throws IOException {
             this.channel = channel;
@@ -190,19 +205,18 @@ final class RouterPort implements AutoCloseable {
         }
 
         private void serve(ZmtpConnection made) throws IOException {
-            for (int asked = 0; !closed; asked++) {
-                if (asked >= ASKS_OFTEN && requests.answersHere() && threads.tryAcquire()) {
-                    boolean served;
-                    try {
-                        served = serveOnThread(made);
-                    } finally {
-                        threads.release();
-                    }
-                    if (served) {
-                        return;
-                    }
+            int asked = 0;
+            while (!closed && !over) {
+                if (asked < ASKS_OFTEN || !requests.answersHere() || !slots.tryAcquire()) {
+                    serveOne(made);
+                    asked = Math.min(asked + 1, ASKS_OFTEN);
+                    continue;
                 }
-                serveOne(made);
+                try {
+                    asked = serveOnThread(made) ? 0 : -ASKS_WITHOUT_THREAD;
+                } finally {
+                    slots.release();
+                }
             }
         }
 
@@ -213,37 +227,33 @@ final class RouterPort implements AutoCloseable {
             made.release();
         }
 
-        /// Serves it to its end on a platform thread; this one waits for that.
+        /// Serves it on a platform thread until it is idle or over; this one waits for that.
         ///
         /// @return false when there is no memory for a thread
         private boolean serveOnThread(ZmtpConnection made) {
-            var thread =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name(name + "-visitor")
-                            .unstarted(() -> serveAll(made));
             hasThread = true;
             try {
+                var thread = threads.newThread(() -> serveWhileAsked(made));
                 thread.start();
-            } catch (OutOfMemoryError e) {
-                LOG.debug("{}: no thread for {}: {}", name, from, e.toString());
-                hasThread = false;
-                return false;
-            }
-            try {
                 thread.join();
                 return true;
+            } catch (OutOfMemoryError e) {
+                LOG.debug("{}: no thread for {}: {}", name, from, e.toString());
+                return false;
             } catch (InterruptedException e) {
                 throw new IllegalStateException("nobody interrupts it", e);
+            } finally {
+                hasThread = false;
             }
         }
 
-        private void serveAll(ZmtpConnection made) {
+        private void serveWhileAsked(ZmtpConnection made) {
             try {
-                while (!closed) {
+                while (!closed && made.awaitByte(Deadline.in(IDLE))) {
                     serveOne(made);
                 }
             } catch (IOException | RuntimeException | Error e) {
+                over = true;
                 failed(e);
             }
         }

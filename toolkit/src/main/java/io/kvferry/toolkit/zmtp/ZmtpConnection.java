@@ -159,6 +159,13 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
+    /// Waits until something comes, which [#receive] then takes.
+    ///
+    /// @return false when nothing has come in time
+    boolean awaitByte(Deadline deadline) throws IOException {
+        return stream.awaitByte(deadline);
+    }
+
     private ZmtpStream.Frame next(@Nullable Deadline wait) throws IOException {
         // A box adds 33 bytes to a message.
         int most =
@@ -195,13 +202,14 @@ final class ZmtpConnection implements AutoCloseable {
     /// another thread is sending the message is queued.
     ///
     /// @param limit after which a peer that does not read loses the connection
+    /// @return as [#send]
     boolean sendHere(byte[] message, Duration limit) {
         lock.lock();
         try {
             if (closed) {
                 return false;
             }
-            if (writing) {
+            if (writing || !hold(message.length)) {
                 return post(0, message, true);
             }
             writing = true;
@@ -218,6 +226,9 @@ final class ZmtpConnection implements AutoCloseable {
         boolean more;
         lock.lock();
         try {
+            if (!closed) {
+                drop(message.length);
+            }
             more = !unsent.isEmpty();
             writing = more;
         } finally {
@@ -354,7 +365,7 @@ final class ZmtpConnection implements AutoCloseable {
     }
 
     private void write(List<ZmtpStream.Frame> batch, Duration limit) throws IOException {
-        var late = clock.schedule(this::closeSoon, limit.toMillis(), TimeUnit.MILLISECONDS);
+        var late = clock.schedule(this::closeSoon, limit.toNanos(), TimeUnit.NANOSECONDS);
         try {
             stream.write(curve.isEmpty() ? batch : encrypted(curve.get(), batch));
         } finally {

@@ -143,6 +143,23 @@ final class ZmtpStream {
         held += bytes;
     }
 
+    /// Waits for the first byte of a frame.
+    ///
+    /// @return false when none has come in time
+    boolean awaitByte(Deadline deadline) throws IOException {
+        if (from != to) {
+            return true;
+        }
+        from = 0;
+        to = 0;
+        try {
+            to = some(buffer, 0, BUFFER_BYTES, deadline);
+            return true;
+        } catch (SocketTimeoutException _) {
+            return false;
+        }
+    }
+
     /// Whether bytes have come that were not part of a frame so far.
     boolean hasUnread() {
         return from != to;

@@ -66,7 +66,8 @@ class RouterPortTest {
                     requests,
                     clock,
                     MOST,
-                    new ByteBudget(ROOM));
+                    new ByteBudget(ROOM),
+                    Thread.ofPlatform().factory());
         } catch (IOException e) {
             throw new java.io.UncheckedIOException(e);
         }

@@ -191,7 +191,7 @@ public final class OwnerMembership implements AutoCloseable {
             Thread.currentThread().interrupt();
         }
         // Also where no report was answered: the master may have heard it.
-        var _ = questions.ask(question(Operation.LEAVE, LEAVE), LEAVE);
+        var _ = questions.askSurely(question(Operation.LEAVE, LEAVE), LEAVE);
         questions.close();
     }
 }

@@ -263,7 +263,10 @@ final class OwnerLink implements AutoCloseable {
         }
         WireWriter question = StoreProtocol.question(operation, open.id(), limit);
         body.accept(question);
-        Answer answer = questions.ask(question, limit);
+        Answer answer =
+                operation.mustBeHeard()
+                        ? questions.askSurely(question, limit)
+                        : questions.ask(question, limit);
         int code = answer.code();
         boolean gone = code == StoreCode.CLIENT_NOT_FOUND.number();
         if (gone || code == StoreCode.RPC_FAIL.number()) {
@@ -292,7 +295,7 @@ final class OwnerLink implements AutoCloseable {
             lock.unlock();
         }
         open.ifPresent(last ->
-                questions.ask(
+                questions.askSurely(
                         StoreProtocol.question(Operation.BYE, last.id(), Duration.ofSeconds(1)),
                         Duration.ofSeconds(1)));
         questions.close();

@@ -104,6 +104,16 @@ public final class StoreProtocol {
             return !isLong() || this == PUT_END;
         }
 
+        /// Whether it is to be heard also when the thread that asks is interrupted. It may come
+        /// twice then.
+        boolean mustBeHeard() {
+            return switch (this) {
+                case PUT_END, REMOVE, REMOVE_REGEX, REMOVE_ALL, DAMAGED, BYE, LEAVE -> true;
+                case HELLO, PING, EXISTS, DESCRIBE, PUT_START, GET -> false;
+                case NO_ROOM, LIST, REGISTER, OWNERS -> false;
+            };
+        }
+
         /// Whether a master answers it; an owner answers the others.
         public boolean isForMaster() {
             return this == REGISTER || this == LEAVE || this == OWNERS;

@@ -2,22 +2,42 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.zmtp.Requester;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 
 /// Asks one owner or master, and waits for the answers.
 ///
-/// Threading: any thread.
+/// Threading: any thread. The questions of interrupted threads that are to be heard all the same
+/// have virtual threads.
 public final class StoreQuestions implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreQuestions.class);
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
 
+    /// Questions of interrupted threads, and how long [#close] waits for them.
+    static final int MOST_LATE = 256;
+
+    private static final long MOST_LATE_BYTES = 16L << 20;
+    private static final int PART_OF_HEAP = 64;
+    private static final Duration LATE_LIMIT = Duration.ofSeconds(2);
+
+    private final String name;
     private final Requester requester;
+    private final Semaphore late = new Semaphore(MOST_LATE);
+    private final ByteBudget lateRoom = ByteBudget.ofHeap(MOST_LATE_BYTES, PART_OF_HEAP);
 
     /// @param code 0 or a code
     /// @param body only where the code is 0
@@ -39,33 +59,77 @@ public final class StoreQuestions implements AutoCloseable {
         }
     }
 
-    /// @param name of its thread
+    /// @param name of its threads
     /// @param address `host:port`
     public StoreQuestions(String name, String address, Optional<FleetSecret> secret) {
+        this.name = name;
         this.requester = new Requester(name, "tcp://" + address, StoreSecret.keys(secret));
     }
 
-    /// Asks and waits, for `limit` after the connection stands, and 5 s at most for that. A thread
-    /// that has been interrupted asks, too, but does not wait.
+    /// Asks and waits, for `limit` at most, of which 5 s for a connection. An interrupt ends both.
     ///
     /// @return RPC_TIMEOUT or RPC_FAIL when no answer comes, BUFFER_OVERFLOW for a question that is
     ///   too large
     public Answer ask(WireWriter question, Duration limit) {
-        byte[] message = question.toByteArray();
-        if (Thread.currentThread().isInterrupted()) {
-            var _ = Thread.ofVirtual().name("kvferry-store-ask").start(() -> ask(message, limit));
-            return Answer.failed(StoreCode.RPC_TIMEOUT, "interrupted");
-        }
-        return ask(message, limit);
-    }
-
-    private Answer ask(byte[] message, Duration limit) {
         try {
-            Duration connect = CONNECT_LIMIT.compareTo(limit) < 0 ? CONNECT_LIMIT : limit;
-            return read(requester.ask(message, connect, limit));
+            return ask(question.toByteArray(), limit);
         } catch (KvFerryException e) {
             return lost(e);
         }
+    }
+
+    /// As [#ask], but an interrupt ends the wait only. The question of an interrupted thread is
+    /// asked once more, on another thread: the peer may get it twice.
+    public Answer askSurely(WireWriter question, Duration limit) {
+        byte[] message = question.toByteArray();
+        try {
+            return ask(message, limit);
+        } catch (KvFerryException e) {
+            return e.code() == ErrorCode.CANCELLED && !askLate(message, limit)
+                    ? Answer.failed(StoreCode.RPC_TIMEOUT, "interrupted, with too many others")
+                    : lost(e);
+        }
+    }
+
+    private Answer ask(byte[] message, Duration limit) {
+        return read(requester.ask(message, CONNECT_LIMIT, limit));
+    }
+
+    /// @return false when too much is being asked like this
+    private boolean askLate(byte[] message, Duration limit) {
+        if (!late.tryAcquire()) {
+            return false;
+        }
+        if (!lateRoom.take(message.length)) {
+            late.release();
+            return false;
+        }
+        boolean begun = false;
+        try {
+            var _ =
+                    Thread.ofVirtual()
+                            .name(name + "-late")
+                            .start(() -> {
+                                try {
+                                    var _ = ask(message, limit);
+                                } catch (KvFerryException e) {
+                                    LOG.debug("a late question is lost: {}", e.toString());
+                                } finally {
+                                    asked(message);
+                                }
+                            });
+            begun = true;
+            return true;
+        } finally {
+            if (!begun) {
+                asked(message);
+            }
+        }
+    }
+
+    private void asked(byte[] late) {
+        lateRoom.give(late.length);
+        this.late.release();
     }
 
     private static Answer read(byte[] message) {
@@ -87,9 +151,29 @@ public final class StoreQuestions implements AutoCloseable {
         return Answer.failed(code, String.valueOf(e.getMessage()));
     }
 
-    /// Ends what is being asked with RPC_FAIL.
+    /// Ends what is being asked with RPC_FAIL, but waits 2 s before for the questions of
+    /// interrupted threads.
     @Override
     public void close() {
+        awaitLate();
         requester.close();
+    }
+
+    /// There are no more of them then. An interrupt does not end the wait: it is why they are late.
+    private void awaitLate() {
+        var deadline = Deadline.in(LATE_LIMIT);
+        boolean interrupted = false;
+        for (boolean over = false; !over; ) {
+            try {
+                over =
+                        late.tryAcquire(MOST_LATE, deadline.remainingNanos(), TimeUnit.NANOSECONDS)
+                                || deadline.passed();
+            } catch (InterruptedException _) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
     }
 }

@@ -48,6 +48,8 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
     /// Shared while a question is answered at once; [#close] has it alone, for ever.
     private final ReentrantReadWriteLock answering = new ReentrantReadWriteLock();
 
+    private volatile boolean closed;
+
     /// What a process knows.
     @FunctionalInterface
     public interface Answers {
@@ -113,6 +115,9 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
                 return false;
             }
             try {
+                if (closed) {
+                    return false;
+                }
                 asker.answerHere(answer(operation, in));
                 return true;
             } finally {
@@ -191,6 +196,7 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
     /// Takes no more, and waits for what is being answered, 15 s at most.
     @Override
     public void close() {
+        closed = true;
         shortCalls.shutdown();
         longCalls.shutdown();
         try {

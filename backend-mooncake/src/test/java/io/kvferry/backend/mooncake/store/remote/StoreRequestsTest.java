@@ -124,6 +124,16 @@ class StoreRequestsTest {
         assertThat(code()).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
     }
 
+    @Test
+    void afterCloseNothingIsAnsweredAlsoWhereItWasInterrupted() throws Exception {
+        var requests = new StoreRequests("test", 1, 1, (_, _, _, _, _) -> StoreCode.OK);
+        Thread.currentThread().interrupt();
+        requests.close();
+        assertThat(Thread.interrupted()).isTrue();
+        requests.onRequest(new Asker(answers, true), question(Operation.EXISTS));
+        assertThat(code()).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
+    }
+
     private static void await(CountDownLatch latch) {
         try {
             assertThat(latch.await(LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
