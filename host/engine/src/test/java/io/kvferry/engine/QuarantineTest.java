@@ -30,11 +30,15 @@ class QuarantineTest extends ConnectedEngine {
     private static final int LONG = 80;
 
     private Engine open(Duration patience) {
+        return open(patience, SOON);
+    }
+
+    private Engine open(Duration patience, Duration loadLimit) {
         kv.answerRevocations = false;
         return Engine.open(
                 with(kv, LoadFailurePolicy.RECOMPUTE)
                         .holdPatience(patience)
-                        .loadLimit(SOON)
+                        .loadLimit(loadLimit)
                         .revokeLimit(SOON)
                         .closeLimit(SOON)
                         .prefixCache(false)
@@ -184,6 +188,29 @@ class QuarantineTest extends ConnectedEngine {
             assertThat(end(engine, runs)).isInstanceOf(Outcome.Finished.class);
             assertThat(((Outcome.Finished) end(engine, waits)).tokens())
                     .isEqualTo(reference(prompt(3, 168), 2));
+        }
+    }
+
+    /// It was last looked up when blocks were left for the prompt of another, which has them now:
+    /// no block became free since.
+    @Test
+    void whoLeavesBlocksForThePromptOfAnotherWaitsForItsEnd() {
+        storeAll(1);
+        store(prompt(3, 160));
+        store(Arrays.copyOf(prompt(2, 120), 41));
+        kv.save = false;
+        try (var engine = open(SOON, Duration.ofSeconds(20))) {
+            quarantineLoads(engine, 1); // 44 blocks are left
+            kv.load = true;
+            kv.onLoad = OnLoad.COMPLETE;
+            kv.delay = 20;
+            var runs = engine.submit(request(prompt(2, 120), 20)); // 10 blocks, then 30 to 35
+            engine.step();
+            var longer = Arrays.copyOf(prompt(3, 160), 161);
+            var waits = engine.submit(request(longer, 2)); // 40 to 41 blocks, and 21 left
+            assertThat(((Outcome.Finished) end(engine, waits)).tokens())
+                    .isEqualTo(reference(longer, 2));
+            assertThat(end(engine, runs)).isInstanceOf(Outcome.Finished.class);
         }
     }
 

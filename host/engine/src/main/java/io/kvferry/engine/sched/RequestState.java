@@ -82,6 +82,9 @@ public final class RequestState extends RequestLifecycle.Place implements Reques
 
     long blockedBelow;
 
+    /// How many of those were for the prompts of others, which have ended some time.
+    long blocksLeft;
+
     long blockedSince;
 
     /// When it was last looked whether only stale transfers keep it from running.

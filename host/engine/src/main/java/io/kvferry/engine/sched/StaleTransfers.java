@@ -2,7 +2,6 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.connector.Transfer;
-import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.ErrorCode;
@@ -35,7 +34,6 @@ final class StaleTransfers {
     private static final long WARN_NANOS = 10_000_000_000L;
 
     private final Duration patience;
-    private final RequestLifecycle lifecycle;
     private final KvTransfers transfers;
     private final KvCache cache;
     private final Telemetry telemetry;
@@ -47,25 +45,29 @@ final class StaleTransfers {
     record Refused(RequestState request, Failure why) {}
 
     /// @param patience after which a transfer is stale
-    StaleTransfers(
-            Duration patience,
-            RequestLifecycle lifecycle,
-            KvTransfers transfers,
-            KvCache cache,
-            Telemetry telemetry) {
+    StaleTransfers(Duration patience, KvTransfers transfers, KvCache cache, Telemetry telemetry) {
         this.patience = patience;
-        this.lifecycle = lifecycle;
         this.transfers = transfers;
         this.cache = cache;
         this.telemetry = telemetry;
     }
 
+    /// Whether a request that lacks blocks is to be looked up anew before it is refused: what it
+    /// needs changes with the prefix cache.
+    boolean mayRefuse(RequestState request, long now) {
+        return isDue(request, now) && !transfers.stale(patience.toNanos(), now).isEmpty();
+    }
+
+    private static boolean isDue(RequestState request, long now) {
+        return now - request.staleLookAt >= LOOK_NANOS;
+    }
+
     /// Refuses a request that lacks blocks, if it would have them but for stale transfers.
     ///
-    /// @param needed free blocks with which it could run
+    /// @param needed free blocks with which it could run when all others have ended
     /// @return whether it is refused: nobody behind it waits for it
     boolean refuses(RequestState request, long needed, long now) {
-        if (now - request.staleLookAt < LOOK_NANOS) {
+        if (!isDue(request, now)) {
             return false;
         }
         request.staleLookAt = now;
@@ -73,14 +75,8 @@ final class StaleTransfers {
         if (stale.isEmpty()) {
             return false;
         }
-        // What others are to have for their prompts first is free again when they have ended.
-        int promised =
-                request.status() == Status.WAITING
-                        ? lifecycle.promisedBlocks(cache.blockTokens())
-                        : 0;
-        long least = needed - (long) promised * cache.groups();
         var lost = stale.stream().filter(Transfer::isUnanswered).toList();
-        return waitsForEver(request, least, lost) || waitsForHolds(request, least, stale);
+        return waitsForEver(request, needed, lost) || waitsForHolds(request, needed, stale);
     }
 
     private boolean waitsForEver(RequestState request, long needed, List<Transfer> lost) {

@@ -51,8 +51,7 @@ final class StepPlanner {
         this.kv = kv;
         this.lookups = new PrefixLookup(limits, cache, kv);
         this.kvTransfers = kvTransfers;
-        this.stale =
-                new StaleTransfers(limits.holdPatience(), lifecycle, kvTransfers, cache, telemetry);
+        this.stale = new StaleTransfers(limits.holdPatience(), kvTransfers, cache, telemetry);
         this.encoders = encoders;
         this.telemetry = telemetry;
     }
@@ -206,7 +205,9 @@ final class StepPlanner {
                 case DONE -> {}
                 case SKIP -> pending++;
                 case STOP -> {
-                    if (limits.encodeOnly() || !stale.refuses(request, request.blockedBelow, now)) {
+                    if (limits.encodeOnly()
+                            || !stale.refuses(
+                                    request, request.blockedBelow - request.blocksLeft, now)) {
                         return;
                     }
                 }
@@ -231,7 +232,7 @@ final class StepPlanner {
         if (request.pending.isEarly(now)) {
             return Verdict.SKIP;
         }
-        if (lookups.isStillBlocked(request, now)) {
+        if (lookups.isStillBlocked(request, now) && !stale.mayRefuse(request, now)) {
             return Verdict.STOP;
         }
         if (lookups.awaitsItem(request, now)) {
@@ -267,14 +268,11 @@ final class StepPlanner {
         int to = local + found.promised().tokens();
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
-        long needed =
-                (long)
-                                (cache.blocksFor(to)
-                                        - request.blocks.count()
-                                        + lifecycle.promisedBlocks(cache.blockTokens()))
-                        * cache.groups();
+        long left = (long) lifecycle.promisedBlocks(cache.blockTokens()) * cache.groups();
+        long needed = needed(request, to) + left;
         if (needed > cache.pool().free() || !cache.grow(request, to)) {
             request.blocksLacking = needed - cache.pool().free();
+            request.blocksLeft = left;
             return Verdict.STOP;
         }
         decided(request, found);
@@ -296,8 +294,8 @@ final class StepPlanner {
             return Verdict.SKIP;
         }
         if (!cache.grow(request, to)) {
-            long missing = cache.blocksFor(to) - request.blocks.count();
-            request.blocksLacking = missing * cache.groups() - cache.pool().free();
+            request.blocksLacking = needed(request, to) - cache.pool().free();
+            request.blocksLeft = 0;
             return Verdict.STOP;
         }
         decided(request, found);
