@@ -13,8 +13,8 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
 /// The product, of which a test replaces something.
-class AlteredP2p implements KvConnectorProvider {
-    final KvConnectorProvider real = new P2pNcclConnectorProvider();
+public class AlteredP2p implements KvConnectorProvider {
+    protected final KvConnectorProvider real = new P2pNcclConnectorProvider();
 
     @Override
     public String name() {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
-import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.prefill;
-import static io.kvferry.backend.nccl.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.engines.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.options;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prefill;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prompt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.spi.ErrorCode;

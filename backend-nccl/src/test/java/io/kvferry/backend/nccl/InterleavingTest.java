@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
-import static io.kvferry.backend.nccl.P2pEngines.alone;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.alone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.options;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;

@@ -5,10 +5,10 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
 /// The product over one of the planes.
-final class OverPlane extends AlteredP2p {
+public final class OverPlane extends AlteredP2p {
     private final TestPlane plane;
 
-    OverPlane(TestPlane plane) {
+    public OverPlane(TestPlane plane) {
         this.plane = plane;
     }
 

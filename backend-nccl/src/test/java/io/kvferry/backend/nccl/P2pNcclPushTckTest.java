@@ -3,6 +3,7 @@ package io.kvferry.backend.nccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.KvConnectorProvider;

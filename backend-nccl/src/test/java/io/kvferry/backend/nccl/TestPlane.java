@@ -17,7 +17,7 @@ import java.util.List;
 
 /// The data planes over which whole engines are tested. That of NCCL is over the C double; a test
 /// with it is skipped where there is no gcc.
-enum TestPlane {
+public enum TestPlane {
     HOST {
         @Override
         DataPlane open() {
@@ -26,7 +26,7 @@ enum TestPlane {
     },
     NCCL {
         @Override
-        void begin() {
+        public void begin() {
             var nccl = NcclDouble.load();
             nccl.reset();
             nccl.set(Knob.GROUP_POLLS, 1);
@@ -38,7 +38,7 @@ enum TestPlane {
         }
 
         @Override
-        void end() {
+        public void end() {
             var nccl = NcclDouble.load();
             nccl.assertClean();
             assertThat(nccl.count(Count.RECEIVES)).as("operations of NCCL").isPositive();
@@ -51,12 +51,12 @@ enum TestPlane {
     private static final Duration LIMIT = Duration.ofSeconds(100);
 
     /// Before the first of a test is opened.
-    void begin() {}
+    public void begin() {}
 
     abstract DataPlane open();
 
     /// When all are closed: nothing of the device has stayed.
-    void end() {}
+    public void end() {}
 
     /// That of NCCL alone, with another driver.
     static DataPlane open(GpuDriver driver) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.TensorLanes;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -10,15 +11,15 @@ import java.util.HashMap;
 import java.util.Map;
 
 /// Protocol 0, vLLM's, over the C double of NCCL.
-final class VllmP2p extends AlteredP2p {
+public final class VllmP2p extends AlteredP2p {
     private final NcclDouble nccl;
 
-    VllmP2p(NcclDouble nccl) {
+    public VllmP2p(NcclDouble nccl) {
         this.nccl = nccl;
     }
 
     /// @param shape a value of `vllm_tensor_shape`
-    static Map<String, Object> options(String mode, int port, String shape) {
+    public static Map<String, Object> options(String mode, int port, String shape) {
         var options = new HashMap<>(P2pEngines.options(mode, port));
         options.put("protocol", 0L);
         options.put("vllm_tensor_shape", shape);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
+import io.kvferry.backend.nccl.plane.PlaneRuns;
+
 import java.lang.reflect.Proxy;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -76,7 +78,7 @@ public final class HangingDriver {
 
     private static void await(CountDownLatch latch, String otherwise) {
         try {
-            if (!latch.await(PlanePair.SOON.toSeconds(), TimeUnit.SECONDS)) {
+            if (!latch.await(PlaneRuns.SOON.toSeconds(), TimeUnit.SECONDS)) {
                 throw new AssertionError(otherwise);
             }
         } catch (InterruptedException e) {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
-import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
-import static io.kvferry.backend.nccl.gpu.PlanePair.await;
-import static io.kvferry.backend.nccl.gpu.PlanePair.code;
-import static io.kvferry.backend.nccl.gpu.PlanePair.contents;
-import static io.kvferry.backend.nccl.gpu.PlanePair.fill;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.SOON;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.await;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.code;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.contents;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.fill;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
-import io.kvferry.backend.nccl.gpu.PlanePair.Run;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.plane.PlaneRuns;
+import io.kvferry.backend.nccl.plane.PlaneRuns.Run;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -71,7 +72,7 @@ class HungCallTest {
     }
 
     private Placement blocks(int... blocks) {
-        return PlanePair.placement(arena, 2, 4096, blocks);
+        return PlaneRuns.placement(arena, 2, 4096, blocks);
     }
 
     private Placement filled(int... blocks) {

@@ -8,6 +8,7 @@ import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import io.kvferry.backend.nccl.plane.PlaneRuns;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.natives.CompiledLibrary;
 
@@ -161,7 +162,7 @@ public final class NcclDouble {
     /// what a link had is freed by a thread of its own.
     public void assertClean() {
         assertThat(misuse()).isEmpty();
-        var limit = Deadline.in(PlanePair.SOON);
+        var limit = Deadline.in(PlaneRuns.SOON);
         while (count(Count.LIVE_COMMS) + count(Count.LIVE_STREAMS) + count(Count.LIVE_BYTES) > 0) {
             assertThat(limit.passed()).as("communicators, streams or memory stay").isFalse();
             LockSupport.parkNanos(1_000_000);

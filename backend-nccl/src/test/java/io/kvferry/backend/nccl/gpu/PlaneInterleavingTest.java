@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
-import static io.kvferry.backend.nccl.gpu.PlanePair.BLOCKS;
-import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
-import static io.kvferry.backend.nccl.gpu.PlanePair.await;
-import static io.kvferry.backend.nccl.gpu.PlanePair.contents;
-import static io.kvferry.backend.nccl.gpu.PlanePair.fill;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.BLOCKS;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.SOON;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.await;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.contents;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.fill;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
-import io.kvferry.backend.nccl.gpu.PlanePair.Run;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.plane.PlaneRuns;
+import io.kvferry.backend.nccl.plane.PlaneRuns.Run;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -56,8 +57,8 @@ class PlaneInterleavingTest {
             int layers = 1 + random.nextInt(4);
             long blockBytes = 1 + random.nextInt(random.nextBoolean() ? 100 : 30_000);
             int count = 1 + random.nextInt(6);
-            var from = PlanePair.placement(arena, layers, blockBytes, blocks(random, count));
-            var to = PlanePair.placement(arena, layers, blockBytes, blocks(random, count));
+            var from = PlaneRuns.placement(arena, layers, blockBytes, blocks(random, count));
+            var to = PlaneRuns.placement(arena, layers, blockBytes, blocks(random, count));
             fill(from, random);
             source = contents(from);
             var limit = random.nextInt(12) == 0 ? Duration.ofMillis(random.nextInt(60)) : SOON;

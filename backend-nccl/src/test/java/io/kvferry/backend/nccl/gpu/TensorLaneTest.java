@@ -4,6 +4,7 @@ package io.kvferry.backend.nccl.gpu;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.nccl.plane.PlaneRuns;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -53,7 +54,7 @@ class TensorLaneTest {
                 "lanes",
                 nccl.library(),
                 driver,
-                new TensorLanes.Limits(PlanePair.SOON, PlanePair.SOON, 1 << 20, 0));
+                new TensorLanes.Limits(PlaneRuns.SOON, PlaneRuns.SOON, 1 << 20, 0));
     }
 
     /// NO_MEMORY says to who owns a lane that it goes on.

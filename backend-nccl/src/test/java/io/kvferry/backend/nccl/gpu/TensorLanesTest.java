@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
-import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.SOON;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;

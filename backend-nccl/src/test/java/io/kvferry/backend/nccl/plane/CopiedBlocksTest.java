@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.plane;
 
+import static io.kvferry.backend.nccl.plane.PlaneRuns.SOON;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.await;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.code;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
@@ -25,17 +29,14 @@ import java.lang.foreign.ValueLayout;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
 /// Which transfers the receiver copies out of the sender's memory, and what a sender may not say.
 class CopiedBlocksTest {
-    private static final Duration SOON = Duration.ofSeconds(50);
     private static final int BYTES = 64;
 
     private final Arena arena = Arena.ofShared();
@@ -63,15 +64,6 @@ class CopiedBlocksTest {
     private Placement placement(MemorySegment memory) {
         return new Placement(
                 List.of(new Placement.Part(0, memory, BYTES, BYTES, new int[] {0, 1})));
-    }
-
-    private static Outcome await(CompletableFuture<Outcome> outcome) {
-        return outcome.orTimeout(SOON.toSeconds(), TimeUnit.SECONDS).join();
-    }
-
-    private static ErrorCode code(Outcome outcome) {
-        assertThat(outcome).isInstanceOf(Outcome.Failed.class);
-        return ((Outcome.Failed) outcome).failure().code();
     }
 
     /// Blocks on the Java heap have no address.

@@ -7,7 +7,6 @@ import static io.kvferry.backend.nccl.vllm.VllmTensors.tensor;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.nccl.VllmEngine;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.PeerAddress;

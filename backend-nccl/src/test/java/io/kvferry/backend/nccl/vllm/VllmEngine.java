@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.vllm;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.spi.Deadline;
 

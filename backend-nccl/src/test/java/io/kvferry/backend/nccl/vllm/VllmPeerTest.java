@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.vllm;
 
-import static io.kvferry.backend.nccl.P2pEngines.decoder;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.prefiller;
+import static io.kvferry.backend.nccl.engines.P2pEngines.decoder;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.options;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prefiller;
 
 import static org.assertj.core.api.Assertions.assertThat;
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.engines;
 
-import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
-import static io.kvferry.backend.nccl.P2pEngines.alone;
-import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
-import static io.kvferry.backend.nccl.P2pEngines.decode;
-import static io.kvferry.backend.nccl.P2pEngines.finished;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.loaded;
-import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.prefill;
-import static io.kvferry.backend.nccl.P2pEngines.prefiller;
-import static io.kvferry.backend.nccl.P2pEngines.prompt;
-import static io.kvferry.backend.nccl.P2pEngines.tokens;
-import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.engines.P2pEngines.alone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.engines.P2pEngines.decode;
+import static io.kvferry.backend.nccl.engines.P2pEngines.finished;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.engines.P2pEngines.options;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prefill;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prefiller;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.engines;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.P2pNcclConnectorProvider;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -40,10 +41,10 @@ import java.util.function.UnaryOperator;
 
 /// Whole engines that hand over through the connector. Their synthetic model verifies every byte
 /// that it did not write itself.
-final class P2pEngines {
-    static final int TOKENS = 150;
-    static final int GENERATED = 8;
-    static final Duration SOON = Duration.ofSeconds(50);
+public final class P2pEngines {
+    public static final int TOKENS = 150;
+    public static final int GENERATED = 8;
+    public static final Duration SOON = Duration.ofSeconds(50);
 
     private static final int PORTS = 2;
     private static final Map<Integer, FileChannel> RESERVED = new HashMap<>();
@@ -53,7 +54,7 @@ final class P2pEngines {
     /// The first of `count` ports in a row, two at most, that are free now and stay so: they are
     /// below those that the kernel gives to connections, and a locked file keeps them from other
     /// JVMs that run such tests.
-    static synchronized int freePorts(int count) throws IOException {
+    public static synchronized int freePorts(int count) throws IOException {
         assertThat(count).isBetween(1, PORTS);
         for (int tries = 0; tries < 1000; tries++) {
             int first = 20_000 + PORTS * ThreadLocalRandom.current().nextInt(6_000);
@@ -94,11 +95,11 @@ final class P2pEngines {
         return true;
     }
 
-    static HostServices host(StagingPool pool) {
+    public static HostServices host(StagingPool pool) {
         return HostServices.of(EventSink.NONE, TransferBackends.NONE, pool, () -> {});
     }
 
-    static Map<String, Object> options(String sendType, int port) {
+    public static Map<String, Object> options(String sendType, int port) {
         var options = new HashMap<String, Object>();
         options.put("send_type", sendType);
         options.put("listen_port", (long) port);
@@ -106,11 +107,11 @@ final class P2pEngines {
         return options;
     }
 
-    static Engine prefiller(int tp, Map<String, Object> model, Map<String, Object> options) {
+    public static Engine prefiller(int tp, Map<String, Object> model, Map<String, Object> options) {
         return open(KvRole.PRODUCER, "p", tp, model, options, HostServices.NONE);
     }
 
-    static Engine decoder(
+    public static Engine decoder(
             int tp, Map<String, Object> model, Map<String, Object> options, StagingPool pool) {
         return open(KvRole.CONSUMER, "d", tp, model, options, host(pool));
     }
@@ -125,7 +126,7 @@ final class P2pEngines {
         return open(role, id, tp, model, options, host, new P2pNcclConnectorProvider());
     }
 
-    static Engine open(
+    public static Engine open(
             KvRole role,
             int tp,
             Map<String, Object> options,
@@ -142,12 +143,26 @@ final class P2pEngines {
             Map<String, Object> options,
             HostServices host,
             KvConnectorProvider provider) {
-        var connector = ConnectorConfig.of("P2pNcclConnector", role, id, options);
-        return Engine.open(config(tp, model).host(host).kvConnector(provider, connector)).start();
+        return open(role, id, tp, model, options, host, provider, each -> each);
     }
 
     /// @param change of what the engine is like
     static Engine open(
+            KvRole role,
+            String id,
+            int tp,
+            Map<String, Object> model,
+            Map<String, Object> options,
+            HostServices host,
+            KvConnectorProvider provider,
+            UnaryOperator<EngineConfig> change) {
+        var connector = ConnectorConfig.of("P2pNcclConnector", role, id, options);
+        var config = config(tp, model).host(host).kvConnector(provider, connector);
+        return Engine.open(change.apply(config)).start();
+    }
+
+    /// @param change of what the engine is like
+    public static Engine open(
             KvRole role,
             Map<String, Object> options,
             HostServices host,
@@ -156,21 +171,25 @@ final class P2pEngines {
     }
 
     /// @param change of what the engine is like
-    static Engine open(
+    public static Engine open(
             KvRole role,
             Map<String, Object> model,
             Map<String, Object> options,
             HostServices host,
             UnaryOperator<EngineConfig> change) {
-        var connector = ConnectorConfig.of("P2pNcclConnector", role, role.name(), options);
-        var config = config(1, model).host(host);
-        return Engine.open(
-                        change.apply(config.kvConnector(new P2pNcclConnectorProvider(), connector)))
-                .start();
+        return open(
+                role,
+                role.name(),
+                1,
+                model,
+                options,
+                host,
+                new P2pNcclConnectorProvider(),
+                change);
     }
 
     /// An engine that computes everything itself.
-    static Engine alone(Map<String, Object> model) {
+    public static Engine alone(Map<String, Object> model) {
         return Engine.open(config(1, model)).start();
     }
 
@@ -185,7 +204,7 @@ final class P2pEngines {
                 .closeLimit(Duration.ofSeconds(2));
     }
 
-    static int[] prompt(int seed, int tokens) {
+    public static int[] prompt(int seed, int tokens) {
         var prompt = new int[tokens];
         for (int i = 0; i < tokens; i++) {
             prompt[i] = 300 + (seed * 7919 + i * 31) % 20_000;
@@ -194,7 +213,7 @@ final class P2pEngines {
     }
 
     /// @param decoder port of its rank 0, 0 where it is not known
-    static RequestHandle prefill(Engine p, int[] prompt, String transfer, int decoder) {
+    public static RequestHandle prefill(Engine p, int[] prompt, String transfer, int decoder) {
         var params = new HashMap<String, Object>();
         params.put("do_remote_decode", true);
         params.put("transfer_id", transfer);
@@ -206,7 +225,7 @@ final class P2pEngines {
                         .withKvParams(new TransferParams(params)));
     }
 
-    static RequestHandle decode(Engine d, int[] prompt, String transfer, int prefiller) {
+    public static RequestHandle decode(Engine d, int[] prompt, String transfer, int prefiller) {
         return decode(
                 d,
                 prompt,
@@ -220,41 +239,41 @@ final class P2pEngines {
                                 "127.0.0.1:" + prefiller)));
     }
 
-    static RequestHandle decode(Engine d, int[] prompt, TransferParams params) {
+    public static RequestHandle decode(Engine d, int[] prompt, TransferParams params) {
         return d.submit(
                 GenerationRequest.of(prompt, SamplingParams.greedy(GENERATED))
                         .withFailurePolicy(LoadFailurePolicy.RECOMPUTE)
                         .withKvParams(params));
     }
 
-    static List<Integer> tokensAlone(Engine alone, int[] prompt) {
+    public static List<Integer> tokensAlone(Engine alone, int[] prompt) {
         return tokensAlone(alone, prompt, GENERATED);
     }
 
-    static List<Integer> tokensAlone(Engine alone, int[] prompt, int generated) {
+    public static List<Integer> tokensAlone(Engine alone, int[] prompt, int generated) {
         return tokens(
                 finished(
                         alone.submit(
                                 GenerationRequest.of(prompt, SamplingParams.greedy(generated)))));
     }
 
-    static List<Integer> tokens(Outcome.Finished outcome) {
+    public static List<Integer> tokens(Outcome.Finished outcome) {
         return java.util.Arrays.stream(outcome.tokens()).boxed().toList();
     }
 
-    static Outcome.Finished finished(RequestHandle handle) {
+    public static Outcome.Finished finished(RequestHandle handle) {
         var outcome = handle.await(Deadline.in(SOON));
         assertThat(outcome).as(handle.id()).isPresent();
         assertThat(outcome.get()).isInstanceOf(Outcome.Finished.class);
         return (Outcome.Finished) outcome.get();
     }
 
-    static int loaded(Outcome outcome) {
+    public static int loaded(Outcome outcome) {
         return outcome.usage().external().stream().mapToInt(LookupResult.Share::tokens).sum();
     }
 
     /// Waits until no block is in use, and says so when some stay.
-    static void assertNothingHeld(Engine engine) {
+    public static void assertNothingHeld(Engine engine) {
         var limit = Deadline.in(SOON);
         for (var now = engine.stats();
                 now.freeBlocks() < now.totalBlocks()
@@ -268,7 +287,7 @@ final class P2pEngines {
     }
 
     /// Waits until the pool is empty.
-    static void assertNothingStaged(StagingPool pool) {
+    public static void assertNothingStaged(StagingPool pool) {
         var limit = Deadline.in(SOON);
         while (pool.available() < pool.capacity()) {
             assertThat(limit.passed()).as("staging memory stays in use: %s", pool).isFalse();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.vllm;
 
 import static org.assertj.core.api.Assertions.assertThat;
 

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.engines;
 
-import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
-import static io.kvferry.backend.nccl.P2pEngines.alone;
-import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
-import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
-import static io.kvferry.backend.nccl.P2pEngines.decode;
-import static io.kvferry.backend.nccl.P2pEngines.decoder;
-import static io.kvferry.backend.nccl.P2pEngines.finished;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.host;
-import static io.kvferry.backend.nccl.P2pEngines.loaded;
-import static io.kvferry.backend.nccl.P2pEngines.options;
-import static io.kvferry.backend.nccl.P2pEngines.prefill;
-import static io.kvferry.backend.nccl.P2pEngines.prefiller;
-import static io.kvferry.backend.nccl.P2pEngines.prompt;
-import static io.kvferry.backend.nccl.P2pEngines.tokens;
-import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.engines.P2pEngines.alone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingStaged;
+import static io.kvferry.backend.nccl.engines.P2pEngines.decode;
+import static io.kvferry.backend.nccl.engines.P2pEngines.finished;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.host;
+import static io.kvferry.backend.nccl.engines.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.engines.P2pEngines.options;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prefill;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.nccl.TestPlane;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -45,15 +44,20 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
 /// The cases of the specification that no other test is about. The others are named where they are:
-/// P1 to P5 in `WireTest` and [HostilePeersTest], P8 to P12, P15 and P23 in [HandOverTest], P21 in
-/// `HostPlaneTest`, P19 and P20 in the router's `RegistrationsTest`, P6 to P8 for communicators in
-/// `NcclPlaneTest`. P22 needs two GPUs. B1 to B15 are in the toolkit's `BuddyAllocatorTest` and
-/// `BuddyStagingPoolTest`.
-class ConformanceCasesTest {
+/// P1 to P5 in `WireTest` and [HostilePeersTest], P8, P9, P14 and P23 in [LostPeersTest], P10 to
+/// P12 and P15 in [HandOverTest], P11 and P12 beside another plugin in [SharedPoolTest], P21 in
+/// `HostPlaneTest` and `HostPlanePeersTest`, P19 and P20 in the router's `RegistrationsTest`, P6 to
+/// P8 for communicators in `NcclPlaneTest` and `NcclPlaneFailuresTest`. P22 needs two GPUs:
+/// `TwoGpusTest`. B1 to B15 are in the toolkit's `BuddyAllocatorTest` and `BuddyStagingPoolTest`.
+class ConformanceCasesTest extends OverEachPlane {
     private static final long ROOM = 64 << 20;
 
+    ConformanceCasesTest(TestPlane plane) {
+        super(plane);
+    }
+
     /// Bytes of a block in all layers of the model of [P2pEngines].
-    private static long blockBytes(Engine p, int pPort) {
+    private long blockBytes(Engine p, int pPort) {
         var before = p.stats().kvConnector().counters().getOrDefault("p2p_bytes_sent", 0L);
         try (var d = decoder(1, Map.of(), options("GET", 0), StagingPool.NONE)) {
             int[] prompt = prompt(99, 16);
@@ -160,11 +164,7 @@ class ConformanceCasesTest {
         try (var pool = new BuddyStagingPool(ROOM);
                 var alone = alone(Map.of());
                 var p =
-                        P2pEngines.open(
-                                KvRole.PRODUCER,
-                                options(mode, pPort),
-                                HostServices.NONE,
-                                config -> config.stepTokens(17));
+                        open(KvRole.PRODUCER, options(mode, pPort), HostServices.NONE, config -> config.stepTokens(17));
                 var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
             long block = blockBytes(p, pPort);
             long before = p.stats().kvConnector().counters().getOrDefault("p2p_bytes_sent", 0L);
@@ -192,11 +192,7 @@ class ConformanceCasesTest {
         try (var pool = new BuddyStagingPool(ROOM);
                 var alone = alone(Map.of());
                 var p =
-                        P2pEngines.open(
-                                KvRole.PRODUCER,
-                                options(mode, pPort),
-                                HostServices.NONE,
-                                config -> config.stepTokens(8).blockCount(16));
+                        open(KvRole.PRODUCER, options(mode, pPort), HostServices.NONE, config -> config.stepTokens(8).blockCount(16));
                 var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
             int preempted = 0;
             for (int i = 0; i < 10 && preempted == 0; i++) {
@@ -230,11 +226,7 @@ class ConformanceCasesTest {
                 var alone = alone(Map.of());
                 var p = prefiller(1, Map.of(), options(mode, pPort));
                 var d =
-                        P2pEngines.open(
-                                KvRole.CONSUMER,
-                                options(mode, dPort),
-                                host(pool),
-                                (EngineConfig config) -> config.prefixCache(true))) {
+                        open(KvRole.CONSUMER, options(mode, dPort), host(pool), (EngineConfig config) -> config.prefixCache(true))) {
             int[] prompt = prompt(1, TOKENS);
             finished(d.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1))));
             int[] longer = Arrays.copyOf(prompt, TOKENS + 60);

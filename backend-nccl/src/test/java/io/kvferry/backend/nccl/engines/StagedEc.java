@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.engines;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;

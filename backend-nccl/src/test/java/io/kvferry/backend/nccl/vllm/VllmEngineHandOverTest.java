@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.nccl;
+package io.kvferry.backend.nccl.vllm;
 
-import static io.kvferry.backend.nccl.P2pEngines.GENERATED;
-import static io.kvferry.backend.nccl.P2pEngines.SOON;
-import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
-import static io.kvferry.backend.nccl.P2pEngines.alone;
-import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
-import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
-import static io.kvferry.backend.nccl.P2pEngines.finished;
-import static io.kvferry.backend.nccl.P2pEngines.freePorts;
-import static io.kvferry.backend.nccl.P2pEngines.host;
-import static io.kvferry.backend.nccl.P2pEngines.loaded;
-import static io.kvferry.backend.nccl.P2pEngines.prompt;
-import static io.kvferry.backend.nccl.P2pEngines.tokens;
-import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.GENERATED;
+import static io.kvferry.backend.nccl.engines.P2pEngines.SOON;
+import static io.kvferry.backend.nccl.engines.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.engines.P2pEngines.alone;
+import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingStaged;
+import static io.kvferry.backend.nccl.engines.P2pEngines.finished;
+import static io.kvferry.backend.nccl.engines.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.engines.P2pEngines.host;
+import static io.kvferry.backend.nccl.engines.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.engines.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.engines.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.VllmP2p;
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
 import io.kvferry.backend.nccl.wire.PeerAddress;
