@@ -164,7 +164,11 @@ class ConformanceCasesTest extends OverEachPlane {
         try (var pool = new BuddyStagingPool(ROOM);
                 var alone = alone(Map.of());
                 var p =
-                        open(KvRole.PRODUCER, options(mode, pPort), HostServices.NONE, config -> config.stepTokens(17));
+                        open(
+                                KvRole.PRODUCER,
+                                options(mode, pPort),
+                                HostServices.NONE,
+                                config -> config.stepTokens(17));
                 var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
             long block = blockBytes(p, pPort);
             long before = p.stats().kvConnector().counters().getOrDefault("p2p_bytes_sent", 0L);
@@ -192,7 +196,11 @@ class ConformanceCasesTest extends OverEachPlane {
         try (var pool = new BuddyStagingPool(ROOM);
                 var alone = alone(Map.of());
                 var p =
-                        open(KvRole.PRODUCER, options(mode, pPort), HostServices.NONE, config -> config.stepTokens(8).blockCount(16));
+                        open(
+                                KvRole.PRODUCER,
+                                options(mode, pPort),
+                                HostServices.NONE,
+                                config -> config.stepTokens(8).blockCount(16));
                 var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
             int preempted = 0;
             for (int i = 0; i < 10 && preempted == 0; i++) {
@@ -226,7 +234,11 @@ class ConformanceCasesTest extends OverEachPlane {
                 var alone = alone(Map.of());
                 var p = prefiller(1, Map.of(), options(mode, pPort));
                 var d =
-                        open(KvRole.CONSUMER, options(mode, dPort), host(pool), (EngineConfig config) -> config.prefixCache(true))) {
+                        open(
+                                KvRole.CONSUMER,
+                                options(mode, dPort),
+                                host(pool),
+                                (EngineConfig config) -> config.prefixCache(true))) {
             int[] prompt = prompt(1, TOKENS);
             finished(d.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1))));
             int[] longer = Arrays.copyOf(prompt, TOKENS + 60);

@@ -178,14 +178,7 @@ public final class P2pEngines {
             HostServices host,
             UnaryOperator<EngineConfig> change) {
         return open(
-                role,
-                role.name(),
-                1,
-                model,
-                options,
-                host,
-                new P2pNcclConnectorProvider(),
-                change);
+                role, role.name(), 1, model, options, host, new P2pNcclConnectorProvider(), change);
     }
 
     /// An engine that computes everything itself.

@@ -2,9 +2,9 @@
 package io.kvferry.backend.nccl.plane;
 
 import static io.kvferry.backend.nccl.plane.PlaneRuns.SOON;
+import static io.kvferry.backend.nccl.plane.PlaneRuns.assertEqualBlocks;
 import static io.kvferry.backend.nccl.plane.PlaneRuns.await;
 import static io.kvferry.backend.nccl.plane.PlaneRuns.code;
-import static io.kvferry.backend.nccl.plane.PlaneRuns.assertEqualBlocks;
 import static io.kvferry.backend.nccl.plane.PlaneRuns.fill;
 import static io.kvferry.backend.nccl.plane.PlaneRuns.placement;
 
