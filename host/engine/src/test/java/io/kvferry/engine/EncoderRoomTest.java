@@ -146,6 +146,80 @@ class EncoderRoomTest {
         }
     }
 
+    /// The missing one fits where another's item lies, though not beside the cached one if that
+    /// were laid out anew.
+    @Test
+    void anEncodeRequestThatFitsBesideItsCachedItemWaitsForTheEndOfAnother() {
+        ec.silent = true;
+        try (var engine =
+                Engine.open(
+                        encoding(11)
+                                .encodeOnly(true)
+                                .loadLimit(Duration.ofMillis(5))
+                                .revokeLimit(Duration.ofMillis(5))
+                                .closeLimit(Duration.ofMillis(5))
+                                .pendingLookupLimit(Duration.ofSeconds(60))
+                                .ecConnector(ec, ec.config()))) {
+            run(engine, encode(item("b", 0, 6)));
+            ec.store.put("a", new byte[32]);
+            assertFailed( // row 6 is out of use
+                    outcome(engine, engine.submit(encode(item("a", 0, 1)))), ErrorCode.TIMEOUT);
+            ec.pending.add("x");
+            var other = engine.submit(encode(item("x", 0, 4)));
+            var next = engine.submit(encode(item("b", 0, 6), item("c", 10, 4)));
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            ec.pending.clear();
+            assertThat(outcome(engine, other)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, next)).isInstanceOf(Outcome.Finished.class);
+        }
+    }
+
+    /// It could not be filled again: nobody has its content any more.
+    @Test
+    void anItemThatIsCachedStaysWhereOthersWillLeaveRoom() {
+        try (var engine =
+                Engine.open(
+                        encoding(12)
+                                .encodeOnly(true)
+                                .pendingLookupLimit(Duration.ofSeconds(60))
+                                .ecConnector(ec, ec.config()))) {
+            run(engine, encode(item("a", 0, 3)));
+            run(engine, encode(item("b", 0, 2)));
+            run(engine, encode(item("e", 0, 3)));
+            ec.pending.add("d");
+            var other = engine.submit(encode(item("d", 0, 4)));
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            ec.store.clear();
+            var cached = new EncoderInput("b", "image", 0, 2, new byte[0]);
+            var next = engine.submit(encode(cached, item("c", 10, 5)));
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            ec.pending.clear();
+            assertThat(outcome(engine, other)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, next)).isInstanceOf(Outcome.Finished.class);
+        }
+    }
+
+    /// Only one of both can be filled again, and moving that is enough.
+    @Test
+    void anItemWithContentIsMovedBeforeOneWithout() {
+        try (var engine = Engine.open(encoding(12).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            run(engine, encode(item("a", 0, 2)));
+            run(engine, encode(item("b", 0, 4)));
+            run(engine, encode(item("c", 0, 2)));
+            ec.store.clear();
+            var fixed = new EncoderInput("a", "image", 0, 2, new byte[0]); // rows 0 to 1
+            var next = // 2 and 4 rows are left beside both
+                    engine.submit(encode(fixed, item("c", 5, 2), item("d", 10, 8)));
+            assertThat(outcome(engine, next)).isInstanceOf(Outcome.Finished.class);
+        }
+    }
+
     private static GenerationRequest encode(EncoderInput... items) {
         return request(prompt(1, 80), 1).withItems(List.of(items));
     }

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /// What is in the encoder cache, and in which rows. An item without references stays until its rows
 /// are needed, oldest first; workers drop it when they are told.
@@ -143,8 +144,10 @@ final class EncoderIndex {
     }
 
     /// Whether such items will ever have room, given that some rows will not come back.
-    boolean mayEverHaveRoom(int... wanted) {
-        return rows.find(wanted, Item::isStuck) != null;
+    ///
+    /// @param stays which other items keep their rows
+    boolean mayEverHaveRoom(Predicate<Item> stays, int... wanted) {
+        return rows.find(wanted, stays.or(Item::isStuck)) != null;
     }
 
     /// Room for an item, by dropping the oldest unreferenced ones; empty when there is not enough.

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.encoder;
 
+import io.kvferry.engine.encoder.EncoderIndex.Item;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.ec.EcItem;
 
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /// Who gets room in the encoder cache in a step.
 ///
@@ -93,13 +101,11 @@ final class ItemRoom {
                 }
             }
         }
-        if (!missing.isEmpty() && (shortOfRows || !index.hasRoom(sizes(missing)))) {
-            var needed = neededRoom(request, missing);
-            references.dropAll(request);
-            if (shortOfRows || !moves(request, missing)) {
-                isShort(request, needed);
-                return false;
-            }
+        if (!missing.isEmpty()
+                && (shortOfRows || !index.hasRoom(sizes(missing, Set.of())))
+                && !makesRoom(request, missing)) {
+            shortOfRows = true;
+            return false;
         }
         index.allocate(missing, request);
         for (int i = 0; i < inputs.size(); i++) {
@@ -109,44 +115,75 @@ final class ItemRoom {
         return true;
     }
 
-    private static int[] sizes(Map<String, Integer> rows) {
-        return rows.values().stream().mapToInt(Integer::intValue).toArray();
+    private static int[] sizes(Map<String, Integer> missing, Collection<Item> more) {
+        return IntStream.concat(
+                        missing.values().stream().mapToInt(Integer::intValue),
+                        more.stream().mapToInt(item -> item.rows))
+                .toArray();
     }
 
-    /// Rows of what is missing, and of what is cached and not out of use.
-    private int[] neededRoom(RequestItems request, Map<String, Integer> missing) {
-        var needed = new LinkedHashMap<>(missing);
-        for (var input : request.inputs) {
-            index.find(input.hash())
-                    .filter(item -> !item.isStuck())
-                    .ifPresent(item -> needed.put(item.hash, item.rows));
-        }
-        return sizes(needed);
-    }
-
-    /// What is cached may lie where it leaves no room for the rest: it is dropped, and filled again
-    /// elsewhere, if that makes room and nobody else has it.
+    /// There is no room beside what the cache has of the request. Where waiting for others cannot
+    /// change that, what it has is moved: it is dropped, and filled again elsewhere. The request
+    /// fails when that cannot help either.
     ///
     /// @param missing gets what is dropped
-    private boolean moves(RequestItems request, Map<String, Integer> missing) {
-        var anew = new LinkedHashMap<>(missing);
-        for (var input : request.inputs) {
-            index.find(input.hash())
-                    .filter(index::isUnreferenced)
-                    .ifPresent(item -> anew.put(item.hash, item.rows));
-        }
-        if (anew.size() == missing.size() || !index.hasRoom(sizes(anew))) {
+    /// @return whether there is room now; else the request has no references
+    private boolean makesRoom(RequestItems request, Map<String, Integer> missing) {
+        references.dropAll(request);
+        var cached = cached(request);
+        var moved = toMove(request, missing, cached);
+        if (moved.isEmpty()) {
+            failForRoom(request, sizes(missing, cached));
             return false;
         }
+        if (shortOfRows) {
+            return false;
+        }
+        var dropped = moved.get().stream().filter(index::isUnreferenced).toList();
         for (int i = 0; i < request.count(); i++) {
             var item = index.find(request.inputs.get(i).hash());
-            if (item.isPresent() && !index.isUnreferenced(item.get())) {
+            if (item.isPresent() && !dropped.contains(item.get())) {
                 references.use(item.get(), request, i);
             }
         }
-        anew.keySet().forEach(hash -> index.find(hash).ifPresent(index::remove));
-        missing.putAll(anew);
+        if (!index.hasRoom(sizes(missing, dropped))) {
+            references.dropAll(request);
+            return false;
+        }
+        for (var item : dropped) {
+            index.remove(item);
+            missing.put(item.hash, item.rows);
+        }
         return true;
+    }
+
+    /// What the cache has of a request and is not out of use.
+    private Set<Item> cached(RequestItems request) {
+        return request.inputs.stream()
+                .flatMap(input -> index.find(input.hash()).stream())
+                .filter(item -> !item.isStuck())
+                .collect(Collectors.toCollection(LinkedHashSet::new));
+    }
+
+    /// Which items have to go for the others to have room once everybody else has ended: none if
+    /// possible, else those for which the request brings the content, else all of them, which then
+    /// have to be loaded.
+    ///
+    /// @return empty when there will never be room
+    private Optional<Set<Item>> toMove(
+            RequestItems request, Map<String, Integer> missing, Set<Item> cached) {
+        var withContent = new LinkedHashSet<>(cached);
+        for (var input : request.inputs) {
+            if (input.content().length == 0) {
+                withContent.removeIf(item -> item.hash.equals(input.hash()));
+            }
+        }
+        return Stream.of(Set.<Item>of(), withContent, cached)
+                .filter(moved ->
+                        index.mayEverHaveRoom(
+                                item -> cached.contains(item) && !moved.contains(item),
+                                sizes(missing, moved)))
+                .findFirst();
     }
 
     /// Whether there is no room for items of so many rows each. Then nobody gets any in the rest of
@@ -155,32 +192,31 @@ final class ItemRoom {
         if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
             return false;
         }
-        isShort(request, rows);
+        shortOfRows = true;
+        if (!index.mayEverHaveRoom(_ -> false, rows)) {
+            failForRoom(request, rows);
+        }
         return true;
     }
 
-    /// The request finds no room now; it fails when it never will.
-    private void isShort(RequestItems request, int[] rows) {
-        shortOfRows = true;
-        if (!index.mayEverHaveRoom(rows)) {
-            int stuck = index.stuck();
-            references.fail(
-                    request,
-                    stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
-                    "items of "
-                            + Arrays.stream(rows).asLongStream().sum()
-                            + " rows; the encoder cache holds "
-                            + index.total()
-                            + (stuck == 0
-                                    ? ""
-                                    : ", of which "
-                                            + stuck
-                                            + " are out of use until a connector answers"));
-        }
+    private void failForRoom(RequestItems request, int[] rows) {
+        int stuck = index.stuck();
+        references.fail(
+                request,
+                stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
+                "items of "
+                        + Arrays.stream(rows).asLongStream().sum()
+                        + " rows; the encoder cache holds "
+                        + index.total()
+                        + (stuck == 0
+                                ? ""
+                                : ", of which "
+                                        + stuck
+                                        + " are out of use until a connector answers"));
     }
 
     /// The room of an item, which is filled from this step on.
-    EncoderIndex.Item fill(EcItem item, RequestItems request, RequestItems.State state) {
+    Item fill(EcItem item, RequestItems request, RequestItems.State state) {
         var room =
                 index.find(item.hash())
                         .or(() -> index.allocate(item.hash(), item.embeddings(), request))

@@ -3,15 +3,17 @@ package io.kvferry.engine.encoder;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.Comparator;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Predicate;
+import java.util.stream.IntStream;
 
 /// Which rows of the encoder cache belong to which item: each has one range without gaps, which it
 /// keeps as long as it is cached.
 ///
-/// Ranges are found first-fit. What does not fit now does so when enough items have gone, since
-/// whatever fits into the rows at all fits into empty ones.
+/// Ranges are found first-fit, the largest first. What does not fit now does so when enough items
+/// have gone, since whatever fits into the rows at all fits into empty ones.
 ///
 /// Threading: scheduler thread only.
 final class RowMap {
@@ -33,7 +35,7 @@ final class RowMap {
     int @Nullable [] find(int[] sizes, Predicate<EncoderIndex.Item> inTheWay) {
         var gaps = gaps(inTheWay);
         var found = new int[sizes.length];
-        for (int i = 0; i < sizes.length; i++) {
+        for (int i : largestFirst(sizes)) {
             int row = take(gaps, sizes[i]);
             if (row < 0) {
                 return null;
@@ -41,6 +43,14 @@ final class RowMap {
             found[i] = row;
         }
         return found;
+    }
+
+    private static int[] largestFirst(int[] sizes) {
+        return IntStream.range(0, sizes.length)
+                .boxed()
+                .sorted(Comparator.comparingInt(i -> -sizes[i]))
+                .mapToInt(Integer::intValue)
+                .toArray();
     }
 
     /// Length by first row.
