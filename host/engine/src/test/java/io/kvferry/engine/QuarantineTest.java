@@ -191,6 +191,32 @@ class QuarantineTest extends ConnectedEngine {
         }
     }
 
+    @Test
+    void blocksThatSeveralTransfersHaveCountOnce() {
+        kv.load = false;
+        kv.save = false;
+        kv.hold = true;
+        kv.lease = true;
+        kv.holdSteps = -1;
+        kv.holdFor = SOON;
+        try (var engine = open(SOON)) {
+            run(engine, request(prompt(0, LONG), 1));
+            stepUntilQuarantined(engine, 20);
+            var limit = Deadline.in(Duration.ofMillis(100));
+            while (!limit.passed()) {
+                engine.step();
+            }
+            assertThat(engine.stats().quarantinedBlocks()).isEqualTo(20);
+            kv.hold = false;
+            kv.lease = false;
+            var runs = engine.submit(request(prompt(2, 100), 40)); // 25 to 35 of 44 blocks
+            engine.step();
+            var waits = engine.submit(request(prompt(3, 168), 2)); // 42 to 43 blocks
+            assertThat(end(engine, runs)).isInstanceOf(Outcome.Finished.class);
+            assertThat(end(engine, waits)).isInstanceOf(Outcome.Finished.class);
+        }
+    }
+
     /// It was last looked up when blocks were left for the prompt of another, which has them now:
     /// no block became free since.
     @Test

@@ -5,6 +5,7 @@ import io.kvferry.engine.connector.Transfer.Kind;
 import io.kvferry.spi.kv.TransferId;
 
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -92,10 +93,13 @@ final class OpenTransfers {
         if (unanswered == 0) {
             return 0;
         }
-        return all().stream()
-                .filter(transfer -> transfer.unanswered)
-                .mapToInt(Transfer::blocks)
-                .sum();
+        var blocks = new BitSet(); // several may have the same
+        for (var transfer : all()) {
+            if (transfer.unanswered) {
+                transfer.forEachBlock(blocks::set);
+            }
+        }
+        return blocks.cardinality();
     }
 
     /// For a log.

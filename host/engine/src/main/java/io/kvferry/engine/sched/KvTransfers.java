@@ -22,7 +22,6 @@ import io.kvferry.spi.kv.TransferId;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.IntConsumer;
@@ -238,14 +237,17 @@ final class KvTransfers implements BlockPool {
     /// Blocks that would be free without these transfers; several of them may have the same ones,
     /// and running requests too.
     int keptBy(List<Transfer> transfers) {
-        var references = new HashMap<Integer, Integer>();
+        var references = new int[pool.total()];
         for (var transfer : transfers) {
-            transfer.forEachBlock(block -> references.merge(block, 1, Integer::sum));
+            transfer.forEachBlock(block -> references[block]++);
         }
-        return (int)
-                references.entrySet().stream()
-                        .filter(entry -> pool.references(entry.getKey()) == entry.getValue())
-                        .count();
+        int kept = 0;
+        for (int block = 0; block < references.length; block++) {
+            if (references[block] > 0 && references[block] == pool.references(block)) {
+                kept++;
+            }
+        }
+        return kept;
     }
 
     /// Loads that have ended since the last call.

@@ -7,13 +7,14 @@ import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Requests that only stale transfers keep from running: those that keep their blocks for longer
-/// than a patience and of which nobody knows when they end. Whoever waits for such blocks fails
-/// instead:
+/// Requests that only stale transfers keep from running: those that were opened longer ago than a
+/// patience, and of which nobody knows when they end. Whoever waits for such blocks fails instead:
 ///
 /// | whose blocks it lacks | may take | it fails with |
 /// |---|---|---|
@@ -21,10 +22,10 @@ import java.util.List;
 /// | transfers whose revocation a rank has not answered within the limit | for ever | TIMEOUT |
 ///
 /// A request that needs what running requests or younger transfers have waits on, since they end by
-/// themselves soon. One that is refused for holds is so before anything is computed for it: a
-/// router has the decode instance compute the prompt, a client may try another instance. Rows of
-/// encoder items are dealt with in [io.kvferry.engine.encoder.EncoderScheduler], without the
-/// patience.
+/// themselves soon. One that is refused for holds is so before it has a token, mostly before
+/// anything is computed for it (a long prompt may lack blocks in the middle): a router has the
+/// decode instance compute the prompt, a client may try another instance. Rows of encoder items are
+/// dealt with in [io.kvferry.engine.encoder.EncoderScheduler], without the patience.
 ///
 /// Threading: scheduler thread only.
 final class StaleTransfers {
@@ -37,6 +38,8 @@ final class StaleTransfers {
     private final KvTransfers transfers;
     private final KvCache cache;
     private final Telemetry telemetry;
+    private @Nullable Kept stale;
+    private @Nullable Kept lost;
     private List<Refused> refused = new ArrayList<>();
     private long warnedAt = System.nanoTime() - WARN_NANOS;
     private long unsaid;
@@ -52,10 +55,58 @@ final class StaleTransfers {
         this.telemetry = telemetry;
     }
 
+    /// What some transfers keep, in the step that is being planned.
+    private final class Kept {
+        private final List<Transfer> by;
+
+        /// No fewer than they keep: several may have the same blocks, and running requests too.
+        final long atMost;
+
+        private int counted = -1;
+
+        Kept(List<Transfer> by) {
+            this.by = by;
+            this.atMost = by.stream().mapToLong(Transfer::blocks).sum();
+        }
+
+        int blocks() {
+            if (counted < 0) {
+                counted = transfers.keptBy(by);
+            }
+            return counted;
+        }
+
+        /// Whether the request fits when all others but these have ended.
+        boolean leavesRoom(RequestState request, long needed) {
+            long room = cache.pool().total() - (long) request.blocks.count() * cache.groups();
+            return needed <= room - atMost || needed <= room - blocks();
+        }
+    }
+
+    /// A step is planned anew.
+    void beginStep() {
+        stale = null;
+        lost = null;
+    }
+
+    private Kept stale(long now) {
+        if (stale == null) {
+            stale = new Kept(transfers.stale(patience.toNanos(), now));
+        }
+        return stale;
+    }
+
+    private Kept lost(long now) {
+        if (lost == null) {
+            lost = new Kept(stale(now).by.stream().filter(Transfer::isUnanswered).toList());
+        }
+        return lost;
+    }
+
     /// Whether a request that lacks blocks is to be looked up anew before it is refused: what it
     /// needs changes with the prefix cache.
     boolean mayRefuse(RequestState request, long now) {
-        return isDue(request, now) && !transfers.stale(patience.toNanos(), now).isEmpty();
+        return isDue(request, now) && stale(now).atMost > 0;
     }
 
     private static boolean isDue(RequestState request, long now) {
@@ -71,50 +122,44 @@ final class StaleTransfers {
             return false;
         }
         request.staleLookAt = now;
-        var stale = transfers.stale(patience.toNanos(), now);
-        if (stale.isEmpty()) {
-            return false;
-        }
-        var lost = stale.stream().filter(Transfer::isUnanswered).toList();
-        return waitsForEver(request, needed, lost) || waitsForHolds(request, needed, stale);
+        return waitsForEver(request, needed, now) || waitsForHolds(request, needed, now);
     }
 
-    private boolean waitsForEver(RequestState request, long needed, List<Transfer> lost) {
-        int kept = transfers.keptBy(lost);
-        if (kept == 0 || fitsLater(request, needed, kept)) {
+    private boolean waitsForEver(RequestState request, long needed, long now) {
+        var kept = lost(now);
+        if (kept.atMost == 0 || kept.leavesRoom(request, needed) || kept.blocks() == 0) {
             return false;
         }
         refuse(
                 request,
                 ErrorCode.TIMEOUT,
                 "no room: %d of %d blocks are out of use, because transfers were revoked and not every rank has answered"
-                        .formatted(kept, cache.pool().total()));
+                        .formatted(kept.blocks(), cache.pool().total()));
         return true;
     }
 
-    private boolean waitsForHolds(RequestState request, long needed, List<Transfer> stale) {
-        if (request.generatedCount() > 0) {
-            return false;
-        }
-        long lacking = needed - cache.pool().free();
-        long most = stale.stream().mapToLong(Transfer::blocks).sum();
-        int kept = most < lacking ? 0 : transfers.keptBy(stale);
-        if (kept == 0 || kept < lacking || fitsLater(request, needed, kept)) {
+    private boolean waitsForHolds(RequestState request, long needed, long now) {
+        var kept = stale(now);
+        long lacking = Math.max(1, needed - cache.pool().free());
+        if (request.generatedCount() > 0
+                || kept.atMost < lacking
+                || kept.leavesRoom(request, needed)
+                || kept.blocks() < lacking) {
             return false;
         }
         telemetry.metrics().count(Counter.REQUESTS_KEPT_OUT_BY_HOLDS);
         refuse(
                 request,
                 ErrorCode.BACKPRESSURE,
-                "no room: %d of %d blocks are held for decode instances, which have not fetched them for more than %d ms; try again later"
-                        .formatted(kept, cache.pool().total(), patience.toMillis()));
+                "no room: %d of %d blocks are held for decode instances, which have not fetched them for more than %d ms%s; try again later"
+                        .formatted(
+                                kept.blocks(),
+                                cache.pool().total(),
+                                patience.toMillis(),
+                                lost(now).atMost == 0
+                                        ? ""
+                                        : ", or were revoked and not every rank has answered"));
         return true;
-    }
-
-    /// Whether it fits when all others but these have ended.
-    private boolean fitsLater(RequestState request, long needed, int kept) {
-        long own = (long) request.blocks.count() * cache.groups();
-        return needed <= cache.pool().total() - kept - own;
     }
 
     private void refuse(RequestState request, ErrorCode code, String what) {

@@ -82,6 +82,7 @@ final class StepPlanner {
     void plan(long step, long now) {
         schedule.begin(step);
         encoders.beginStep();
+        stale.beginStep();
         encoded.clear();
         budget = limits.stepTokens();
         pending = 0;
