@@ -35,7 +35,7 @@ import java.util.stream.Collectors;
 /// | encode engines, items larger than the cache | requests that wait for ever and block others | 3 |
 /// | leaves that report ends of loads that they may be given later | loads that never end, or end before a rank has done them | 46 |
 /// | encoder composites in each other, with several children | as for tokens, of items | |
-/// | submissions while an engine is closed | requests without an outcome | |
+/// | submissions while an engine is closed | requests without an outcome | 202 |
 /// | requests that are admitted while others wait with their loads done | requests that starve behind later ones | 19 |
 /// | leaves that throw | children that stay off, leases and ids that outlive them | |
 /// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | 234 |
