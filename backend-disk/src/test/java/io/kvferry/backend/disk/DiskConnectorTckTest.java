@@ -84,11 +84,6 @@ class DiskConnectorTckTest {
         }
 
         @Override
-        protected void releaseStore() {
-            resumeStore();
-        }
-
-        @Override
         protected boolean forgetStore() {
             files().forEach(file -> assertThat(file.toFile().delete()).isTrue());
             return true;

@@ -115,19 +115,22 @@ abstract class KvClaimTests extends KvShapeTests {
                         .map(request -> consumer.lookupSettled(request, 0, limit()))
                         .toList();
         assumeTrue(stallStore(), "loads cannot be held up: override stallStore()");
-        for (int i = 0; i < count; i++) {
-            consumer.allocate(requests.get(i), 0, hits.get(i));
+        try {
+            for (int i = 0; i < count; i++) {
+                consumer.allocate(requests.get(i), 0, hits.get(i));
+            }
+            consumer.step();
+            consumer.stepUntil("refusals while nothing ends", limit(), () -> refused(requests) > 0);
+            assertThat(requests)
+                    .filteredOn(request -> request.loadFailure().isPresent())
+                    .as("loads that were refused")
+                    .allSatisfy(request ->
+                            assertThat(request.loadFailure().orElseThrow().code())
+                                    .isEqualTo(ErrorCode.BACKPRESSURE));
+            assertThat(refused(requests)).isBetween(1L, (long) count - BOUND);
+        } finally {
+            resumeStore(); // halves that close would wait for it
         }
-        consumer.step();
-        consumer.stepUntil("refusals while nothing ends", limit(), () -> refused(requests) > 0);
-        assertThat(requests)
-                .filteredOn(request -> request.loadFailure().isPresent())
-                .as("loads that were refused")
-                .allSatisfy(request ->
-                        assertThat(request.loadFailure().orElseThrow().code())
-                                .isEqualTo(ErrorCode.BACKPRESSURE));
-        assertThat(refused(requests)).isBetween(1L, (long) count - BOUND);
-        resumeStore();
         for (var request : requests) {
             consumer.awaitLoad(request, limit());
             consumer.finish(request, FinishReason.ABORT);

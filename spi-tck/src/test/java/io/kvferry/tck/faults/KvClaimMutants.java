@@ -11,6 +11,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.faults.KvMutants.Mutant;
 
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -45,6 +46,11 @@ final class KvClaimMutants {
         @Override
         protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
             return Optional.of(options(name()));
+        }
+
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(1); // for refusals that do not come
         }
     }
 

@@ -74,7 +74,6 @@ class MooncakeStoreConnectorClusterTckTest extends KvConnectorContract {
 
     @Override
     protected void releaseStore() {
-        resumeStore();
         mooncake.assertClean();
         mooncake.reset();
     }

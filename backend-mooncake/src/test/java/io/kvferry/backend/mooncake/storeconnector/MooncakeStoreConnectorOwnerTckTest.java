@@ -126,7 +126,6 @@ class MooncakeStoreConnectorOwnerTckTest {
 
         @Override
         protected void releaseStore() {
-            resumeStore();
             stopStore();
             owners.clear();
         }

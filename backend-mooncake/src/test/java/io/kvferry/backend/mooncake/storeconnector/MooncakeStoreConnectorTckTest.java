@@ -104,7 +104,6 @@ class MooncakeStoreConnectorTckTest {
 
         @Override
         protected void releaseStore() {
-            resumeStore();
             EmbeddedStores.closeNow(name);
         }
 

@@ -185,7 +185,7 @@ class ClusterReaderTest {
         entry("b/1", 100, "null");
         stalls = true;
         String address = "http://127.0.0.1:" + master.getAddress().getPort();
-        try (var hasty = new ClusterReader(address, Duration.ofSeconds(5))) {
+        try (var hasty = new ClusterReader(address, Duration.ofSeconds(1))) {
             assertFails(() -> hasty.list("b/", 10), ErrorCode.TIMEOUT);
         }
     }
@@ -194,7 +194,7 @@ class ClusterReaderTest {
     void aMasterThatStallsInAnAnswerIsATimeout() {
         stalls = true;
         String address = "http://127.0.0.1:" + master.getAddress().getPort();
-        try (var hasty = new ClusterReader(address, Duration.ofSeconds(5))) {
+        try (var hasty = new ClusterReader(address, Duration.ofSeconds(1))) {
             assertFails(() -> hasty.find("b/1"), ErrorCode.TIMEOUT);
         }
     }
