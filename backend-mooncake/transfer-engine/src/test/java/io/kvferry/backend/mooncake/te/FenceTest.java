@@ -23,6 +23,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -240,6 +241,53 @@ class FenceTest {
             assertThat(order).hasSize(4);
             assertThat(order.get(2)).isEqualTo(order.get(1).replace("write", "fence"));
             assertThat(order.get(3)).startsWith("write ").isNotEqualTo(order.get(1));
+        }
+    }
+
+    /// An interrupt closes the socket that the thread waits in, and each one that it opens while it
+    /// counts as interrupted.
+    @Test
+    void aWriteOfAnInterruptedThreadIsFencedBeforeItReturns() throws Exception {
+        var token = new CompletableFuture<Long>();
+        var fenced = new CompletableFuture<Long>();
+        try (var peer =
+                ScriptedPeer.ofKvferry(
+                        "0123456789abcdef0123456789abcdef",
+                        (in, out) -> {
+                            var reader = new DataInputStream(in);
+                            byte[] head = reader.readNBytes(DataFrames.HEADER);
+                            long named =
+                                    ByteBuffer.wrap(reader.readNBytes(DataFrames.BATCH_HEADER))
+                                            .order(ByteOrder.LITTLE_ENDIAN)
+                                            .getLong(16);
+                            if ((head[16] & 0xFF) == DataFrames.FENCE) {
+                                fenced.complete(named);
+                                byte[] done = {0, 0, 0, 0, 'Y', 'F', 'V', 'K'};
+                                out.write(Arrays.copyOf(done, 16));
+                            } else {
+                                token.complete(named);
+                            }
+                            var _ = in.read(new byte[1 << 10]); // until the engine closes
+                            var _ = in.readAllBytes();
+                        })) {
+            var near = here.allocate(4096);
+            var outcome = new CompletableFuture<TransferOutcome>();
+            var caller =
+                    Thread.ofPlatform()
+                            .start(() -> {
+                                var end = here.transfer(write(peer, near));
+                                assertThat(Thread.interrupted()).isTrue();
+                                outcome.complete(end);
+                            });
+            long written = token.get(30, TimeUnit.SECONDS);
+            caller.interrupt();
+            assertThat(outcome.get(30, TimeUnit.SECONDS))
+                    .isInstanceOfSatisfying(
+                            TransferOutcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.CANCELLED));
+            assertThat(fenced).isCompletedWithValue(written);
         }
     }
 

@@ -170,6 +170,17 @@ final class TcpTransfer implements Exchange.Job {
         if (tokens.length == 0) {
             return;
         }
+        boolean interrupted = Thread.interrupted(); // or no socket could be opened here
+        try {
+            awaitFence(tokens);
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void awaitFence(long[] tokens) {
         Deadline limit = Deadline.in(LONGEST_FENCE);
         IOException last = null;
         while (!limit.passed() && !context.closing().getAsBoolean()) {
@@ -302,6 +313,9 @@ final class TcpTransfer implements Exchange.Job {
         ErrorCode reason = runner.givenUp();
         if (reason != null) {
             return new KvFerryException(reason, what + "given up", cause);
+        }
+        if (Thread.currentThread().isInterrupted()) { // which closes the socket it waits in
+            return new KvFerryException(ErrorCode.CANCELLED, what + "interrupted", cause);
         }
         if (cause instanceof SocketTimeoutException || wire != null && wire.isExpired()) {
             String which =
