@@ -26,11 +26,11 @@ import java.util.Optional;
 /// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
 /// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
 /// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED],
-/// offset in its file; a positive number is that of a file which users map, a negative one stands
-/// for memory of the owner's own, which users copy by `ProcessVm`. Then the open capabilities:
-/// token (0: free), the first of its extents and their number. Then one word per user lane: 0 at
-/// rest, else a number that is new for each copy, and beside it the grant that it is made under.
-/// Then the extents, as address and length.
+/// offset in its file, number of that file; a region that is opened gets a number of its own,
+/// positive where users map the file, negative for memory of the owner's own, which users copy by
+/// `ProcessVm`. Then the open capabilities: token (0: free), the first of its extents and their
+/// number. Then one word per user lane: 0 at rest, else a number that is new for each copy, and
+/// beside it the grant that it is made under. Then the extents, as address and length.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
 /// and clears the word. The owner closes a region or a capability first and then waits for every
@@ -52,7 +52,7 @@ public final class ControlPage {
     static final long BYTES = EXTENTS_AT + EXTENTS * 16L;
 
     private static final long MAGIC = 0x4B56_4645_5252_5931L;
-    private static final long VERSION = 4;
+    private static final long VERSION = 5;
 
     /// In the length of a region: peers write there under a grant only.
     private static final long GRANTED = Long.MIN_VALUE;
@@ -61,7 +61,8 @@ public final class ControlPage {
     private static final long CHANGES_AT = 64;
     private static final long OWNER_AT = 128;
     private static final long REGIONS_AT = 4096;
-    private static final long GRANTS_AT = REGIONS_AT + REGIONS * 32L;
+    private static final long REGION_BYTES = 40;
+    private static final long GRANTS_AT = REGIONS_AT + REGIONS * REGION_BYTES;
     private static final long WORDS_AT = GRANTS_AT + GRANTS * 24L;
 
     private static final VarHandle LONG = ValueLayout.JAVA_LONG.varHandle();
@@ -170,7 +171,7 @@ public final class ControlPage {
     // ---- regions
 
     private static long regionAt(int slot) {
-        return REGIONS_AT + slot * 32L;
+        return REGIONS_AT + slot * REGION_BYTES;
     }
 
     long regionNumber(int slot) {
@@ -194,14 +195,30 @@ public final class ControlPage {
         return volatileAt(regionAt(slot) + 24);
     }
 
-    void openRegion(int slot, long number, long address, long bytes, Access access) {
-        openRegion(slot, number, 0, address, bytes, access);
+    /// Number of the file that the region is in.
+    long regionFile(int slot) {
+        return volatileAt(regionAt(slot) + 32);
     }
 
-    void openRegion(int slot, long number, long offset, long address, long bytes, Access access) {
+    /// A region that is the whole of the file of its number, or is in none.
+    void openRegion(int slot, long number, long address, long bytes, Access access) {
+        openRegion(slot, number, number, 0, address, bytes, access);
+    }
+
+    /// @param number that no region had before: a user that has looked at the slot tells the region
+    ///   by it from the next one there
+    void openRegion(
+            int slot,
+            long number,
+            long file,
+            long offset,
+            long address,
+            long bytes,
+            Access access) {
         setVolatile(regionAt(slot) + 8, address);
         setVolatile(regionAt(slot) + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
         setVolatile(regionAt(slot) + 24, offset);
+        setVolatile(regionAt(slot) + 32, file);
         setVolatile(regionAt(slot), number);
         changed();
     }

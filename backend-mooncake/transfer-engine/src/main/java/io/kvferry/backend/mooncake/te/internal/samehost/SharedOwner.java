@@ -199,7 +199,8 @@ public final class SharedOwner implements AutoCloseable {
                 if (slot >= 0) {
                     control.openRegion(
                             slot,
-                            offer.number(),
+                            nextNumber(),
+                            offer.file(),
                             offset,
                             memory.address(),
                             memory.byteSize(),
@@ -212,7 +213,7 @@ public final class SharedOwner implements AutoCloseable {
     }
 
     /// Memory that was offered, with the number of its file.
-    private record Offer(long number, MemorySegment memory) {}
+    private record Offer(long file, MemorySegment memory) {}
 
     /// The whole of a new file, mapped, with room for each of its pages: touching memory that the
     /// folder has no room for would kill the process later.

@@ -81,10 +81,11 @@ public final class SharedRegions {
                 long bytes = control.regionBytes(slot);
                 Access access = control.regionAccess(slot);
                 long offset = control.regionOffset(slot);
-                @Nullable MemorySegment file = number > 0 ? map(number, offset + bytes) : null;
+                long fileNumber = control.regionFile(slot);
+                @Nullable MemorySegment file = number > 0 ? map(fileNumber, offset + bytes) : null;
                 if ((file != null || number < 0) && control.regionNumber(slot) == number) {
                     if (file != null) {
-                        wanted.put(number, file);
+                        wanted.put(fileNumber, file);
                     }
                     @Nullable MemorySegment memory =
                             file == null ? null : file.asSlice(offset, bytes);

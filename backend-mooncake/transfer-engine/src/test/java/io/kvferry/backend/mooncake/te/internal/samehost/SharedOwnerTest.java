@@ -4,6 +4,8 @@ package io.kvferry.backend.mooncake.te.internal.samehost;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import static java.util.Objects.requireNonNull;
+
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.ErrorCode;
@@ -20,6 +22,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -68,6 +71,72 @@ class SharedOwnerTest {
             lanes.exit(lane);
             owner.closeGrant(third, SOME, SHORT);
         }
+    }
+
+    /// A copy that began under the first registration goes on with what it knows of it.
+    @Test
+    void memoryThatIsRegisteredAnewIsAnotherRegion() throws IOException {
+        var files = new SharedFolder(folder, INCARNATION);
+        try (var owner = owner(PLENTY, HostPages::mapAhead);
+                var arena = Arena.ofShared();
+                var file = FileChannel.open(files.control(), READ_WRITE)) {
+            var page = ControlPage.open(file, files.control(), INCARNATION, arena);
+            var regions = new SharedRegions(files, page);
+            var memory = owner.offer(1 << 20, arena).orElseThrow();
+            int slot = owner.open(memory, Access.OPEN);
+            var job = new Copy(regions.current());
+            var region = SameHostCopier.check(job, page, null, 0, memory.address(), 4096);
+            assertThat(region.bytes()).isEqualTo(1 << 20);
+
+            owner.unlist(slot, SHORT);
+            var half = memory.asSlice(1 << 19);
+            assertThat(owner.open(half, Access.GRANTED)).isEqualTo(slot);
+            assertRefused(job, page, memory.address());
+            assertRefused(job, page, half.address());
+
+            var next = SharedRegions.find(regions.current(), half.address(), 4096);
+            var mapped = requireNonNull(requireNonNull(next).memory());
+            mapped.fill((byte) 5);
+            assertThat(half.get(ValueLayout.JAVA_BYTE, 77)).isEqualTo((byte) 5);
+            assertThat(memory.get(ValueLayout.JAVA_BYTE, 77)).isZero();
+        }
+    }
+
+    private static void assertRefused(Copy job, ControlPage page, long address) {
+        assertThatThrownBy(() -> SameHostCopier.check(job, page, null, 0, address, 4096))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.PEER_REFUSED));
+    }
+
+    /// A copy under no capability.
+    private record Copy(SharedRegions.Mapped[] table) implements SameHostCopier.Job {
+        @Override
+        public boolean write() {
+            return true;
+        }
+
+        @Override
+        public int grant() {
+            return -1;
+        }
+
+        @Override
+        public long token() {
+            return 0;
+        }
+
+        @Override
+        public void requireGoingOn() {}
+
+        @Override
+        public void announce(int lane) {}
+
+        @Override
+        public void touched() {}
+
+        @Override
+        public void failedAt(int range) {}
     }
 
     private static final java.util.Set<java.nio.file.StandardOpenOption> READ_WRITE =
