@@ -18,6 +18,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -41,6 +42,7 @@ final class EngineDirectory implements AutoCloseable {
 
     private final BootstrapClient client;
     private final SerialLoop loop;
+    private final ThreadFactory threads;
     private final Duration limit;
     private final Map<Key, EngineEntry> known = new HashMap<>();
 
@@ -65,6 +67,13 @@ final class EngineDirectory implements AutoCloseable {
     }
 
     EngineDirectory(SerialLoop loop, Duration limit, Optional<FleetSecret> secret) {
+        this(loop, limit, secret, Thread.ofVirtual().name("mooncake-query").factory());
+    }
+
+    /// @param threads make a thread for each lookup
+    EngineDirectory(
+            SerialLoop loop, Duration limit, Optional<FleetSecret> secret, ThreadFactory threads) {
+        this.threads = threads;
         this.loop = loop;
         this.limit = limit;
         this.client = new BootstrapClient(limit, secret);
@@ -144,19 +153,24 @@ final class EngineDirectory implements AutoCloseable {
             Consumer<Answer> first) {
         var waiters = waiting.computeIfAbsent(key, _ -> new ArrayList<>());
         waiters.add(then);
-        if (waiters.size() == 1) {
-            Thread.ofVirtual()
-                    .name("mooncake-query-" + key.engineId())
-                    .start(() -> {
-                        var answer = look(key);
-                        loop.post(() -> {
-                            first.accept(answer);
-                            var all = waiting.remove(key);
-                            if (all != null) {
-                                all.forEach(waiter -> waiter.accept(answer));
-                            }
-                        });
-                    });
+        if (waiters.size() > 1) {
+            return;
+        }
+        Consumer<Answer> tell =
+                answer -> {
+                    waiting.remove(key); // whatever the waiters throw, the next one asks anew
+                    first.accept(answer);
+                    waiters.forEach(waiter -> waiter.accept(answer));
+                };
+        try {
+            threads.newThread(
+                            () -> {
+                                var answer = look(key);
+                                loop.post(() -> tell.accept(answer));
+                            })
+                    .start();
+        } catch (OutOfMemoryError e) { // no thread: those who come later must not wait for it
+            tell.accept(new Answer.NotFound(Failure.of(e)));
         }
     }
 

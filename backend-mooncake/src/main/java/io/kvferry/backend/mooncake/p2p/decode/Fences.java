@@ -10,6 +10,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -28,21 +29,37 @@ final class Fences implements AutoCloseable {
     private static final long LONGEST_BACK_OFF_MILLIS = 1_000;
 
     private final CountDownLatch closing = new CountDownLatch(1);
+    private final ThreadFactory threads;
+
+    Fences() {
+        this(Thread.ofVirtual().name("mooncake-fence").factory());
+    }
+
+    /// @param threads make a thread for each window that is being closed
+    Fences(ThreadFactory threads) {
+        this.threads = threads;
+    }
 
     /// @param what names it in the log
     /// @param window closes it, and may be called again
-    /// @param then called once, on another thread, with the failure where closing failed for good
+    /// @param then called once, with the failure where closing failed for good, on another thread
+    ///   unless none can be had
     void close(String what, Runnable window, Consumer<Optional<Failure>> then) {
-        Thread.ofVirtual()
-                .name("mooncake-fence")
-                .start(() -> {
+        Runnable work =
+                () -> {
                     Optional<Failure> problem = Optional.empty();
                     try {
                         problem = untilClosed(what, window);
                     } finally {
                         then.accept(problem);
                     }
-                });
+                };
+        try {
+            threads.newThread(work).start();
+        } catch (OutOfMemoryError e) { // others wait meanwhile, but none for ever
+            LOG.warn("no thread to close the window of {} in: {}", what, e.toString());
+            work.run();
+        }
     }
 
     private Optional<Failure> untilClosed(String what, Runnable window) {

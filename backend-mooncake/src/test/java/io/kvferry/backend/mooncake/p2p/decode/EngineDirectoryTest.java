@@ -17,7 +17,9 @@ import java.net.URI;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// What a decoder knows of prefillers.
 class EngineDirectoryTest {
@@ -72,6 +74,31 @@ class EngineDirectoryTest {
                 loop.post(() -> directory.forgetWorker(FIRST));
                 assertThat(find(loop, directory, port)).isEqualTo(SECOND);
             }
+        }
+    }
+
+    /// Whoever asked is told, and the next one asks anew.
+    @Test
+    void aLookupWithoutAThreadFailsAndIsNotTheLast() throws Exception {
+        var refusals = new AtomicInteger(2);
+        ThreadFactory threads =
+                work -> {
+                    if (refusals.getAndDecrement() > 0) {
+                        throw new OutOfMemoryError("unable to create native thread");
+                    }
+                    return Thread.ofVirtual().unstarted(work);
+                };
+        try (var loop = new SerialLoop("loop");
+                var directory =
+                        new EngineDirectory(loop, TestEngine.SOON, Optional.empty(), threads);
+                var server = serving(FreePorts.freePort(), FIRST)) {
+            var key = new EngineDirectory.Key("http://127.0.0.1:" + server.port(), "p");
+            for (int i = 0; i < 2; i++) {
+                loop.post(() -> directory.find(key, answers::add));
+                assertThat(answers.poll(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS))
+                        .isInstanceOf(Answer.NotFound.class);
+            }
+            assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
         }
     }
 }

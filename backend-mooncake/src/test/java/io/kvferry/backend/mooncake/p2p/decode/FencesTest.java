@@ -64,6 +64,18 @@ class FencesTest {
     }
 
     @Test
+    void withoutAThreadAWindowIsClosedAllTheSame() {
+        try (var fences =
+                new Fences(work -> {
+                    throw new OutOfMemoryError("unable to create native thread, of " + work);
+                })) {
+            var grant = new Stubborn(_ -> Optional.empty());
+            assertThat(close(fences, grant)).isEmpty();
+            assertThat(grant.closings).isEqualTo(1);
+        }
+    }
+
+    @Test
     void anErrorThatLastsIsReported() {
         try (var fences = new Fences()) {
             assertThat(close(fences, new Stubborn(_ -> Optional.of(new InternalError("page")))))
