@@ -94,7 +94,10 @@ class EngineKillTest {
                         p.tell(i, name);
                         requests.add(decode(d, prompt(i, PROMPT_TOKENS), port, name));
                     }
-                    for (int i = 1 + random.nextInt(REQUESTS - 1); i > 0; i--) { // through
+                    // In every second round none need be through: on a busy machine all may be
+                    // before this thread hears of the first.
+                    int through = round % 2 == 0 ? 1 + random.nextInt(REQUESTS - 1) : 0;
+                    for (int i = through; i > 0; i--) {
                         finished(requests.get(i - 1));
                     }
                     pause(random);
