@@ -66,12 +66,15 @@ public final class SubmitQueues {
         start(peer, task);
     }
 
-    private void start(String peer, TransferTask task) {
-        try {
-            threads.execute(() -> runAndGoOn(peer, task));
-        } catch (RejectedExecutionException | OutOfMemoryError e) { // no native thread: the latter
-            task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer to " + peer);
-            leave(peer);
+    private void start(String peer, TransferTask first) {
+        for (TransferTask task = first; task != null; task = next(peer)) {
+            TransferTask turn = task;
+            try {
+                threads.execute(() -> runAndGoOn(peer, turn));
+                return;
+            } catch (RejectedExecutionException | OutOfMemoryError e) { // the latter: no thread
+                task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer to " + peer);
+            }
         }
     }
 

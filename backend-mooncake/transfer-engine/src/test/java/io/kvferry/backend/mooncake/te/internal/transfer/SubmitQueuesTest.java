@@ -16,11 +16,13 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 
 class SubmitQueuesTest {
     private static final Duration SOON = Duration.ofSeconds(30);
@@ -79,6 +81,36 @@ class SubmitQueuesTest {
                 assertThat(task.quiesced().toCompletableFuture()).isCompleted();
             }
             assertThat(ahead.outcome().toCompletableFuture()).isNotDone();
+        }
+    }
+
+    /// Who waits behind a transfer for which there is no thread waits for nobody.
+    @Test
+    void whatWaitsBehindOneThatFindsNoThreadDoesNotWaitForItsDeadline() {
+        try (var watchdog = new Watchdog("test")) {
+            var context = context(watchdog);
+            var ahead = task(context);
+            var behind = task(context);
+            var submits = new AtomicReference<@Nullable SubmitQueues>();
+            var queues =
+                    new SubmitQueues(
+                            _ -> {
+                                var once = submits.getAndSet(null);
+                                if (once != null) { // as another thread may at this moment
+                                    once.submit("there", behind);
+                                }
+                                throw new OutOfMemoryError("no native thread (by the test)");
+                            },
+                            1,
+                            10);
+            submits.set(queues);
+            queues.submit("there", ahead);
+            for (var task : new TransferTask[] {ahead, behind}) {
+                assertThat(task.outcome().toCompletableFuture())
+                        .isCompletedWithValueMatching(outcome ->
+                                outcome instanceof Failed failed
+                                        && failed.failure().code() == ErrorCode.BACKPRESSURE);
+            }
         }
     }
 }
