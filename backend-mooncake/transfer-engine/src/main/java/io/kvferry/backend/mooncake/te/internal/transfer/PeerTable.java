@@ -130,10 +130,14 @@ public final class PeerTable {
 
     /// Copies into the memory of a process that was killed succeed, so its life is watched.
     private boolean stillThere(Peer peer, SharedPeer shared) {
-        if (!peer.isDropped() && !shared.ownerLives()) {
-            drop(peer);
+        if (peer.isDropped()) {
+            return false;
         }
-        return !peer.isDropped();
+        boolean lives = shared.ownerLives();
+        if (!lives) { // not on the clock's thread: the end waits for copies that are under way
+            var _ = Thread.ofVirtual().name("kvferry-te-drop").start(() -> drop(peer));
+        }
+        return lives;
     }
 
     /// Forgets a peer, so that the next question reaches whoever runs under its name now.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.ScriptedPeer;
+import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.LocalDateTime;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+class PeerTableTest {
+    private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
+    private static final Duration SOON = Duration.ofSeconds(30);
+
+    @TempDir Path folder;
+
+    private static byte[] handshake(String name) {
+        byte[] document =
+                new SegmentDocument(
+                                name,
+                                "tcp",
+                                1,
+                                2,
+                                List.of(),
+                                new Extension(Extension.VERSION, INCARNATION, true))
+                        .encode(LocalDateTime.now(), 1 << 20);
+        return ByteBuffer.allocate(9 + document.length)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .putLong(1L + document.length)
+                .put((byte) 1)
+                .put(document)
+                .array();
+    }
+
+    /// Its end waits for the copy, and the deadlines of all other peers must not.
+    @Test
+    void aPeerThatDiesInTheMiddleOfACopyHoldsUpNoDeadline() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        try (var watchdog = new Watchdog("test");
+                var scripted = new ScriptedPeer(_ -> handshake(names[0]))) {
+            names[0] = scripted.name();
+            var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+            var table = new PeerTable(directory, config, watchdog);
+            var peer = table.find(names[0], Deadline.in(SOON));
+            var lanes = peer.shared().orElseThrow().lanes();
+            int lane = lanes.enter();
+            owner.close();
+            var limit = Deadline.in(SOON);
+            while (!peer.isDropped()) {
+                assertThat(limit.passed()).isFalse();
+                Thread.yield();
+            }
+            var ticks = new CountDownLatch(2);
+            watchdog.repeat(() -> {
+                ticks.countDown();
+                return true;
+            });
+            assertThat(ticks.await(5, TimeUnit.SECONDS)).as("the clock goes on").isTrue();
+            lanes.exit(lane);
+            table.close();
+        }
+    }
+}
