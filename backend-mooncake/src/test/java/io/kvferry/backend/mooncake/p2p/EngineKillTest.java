@@ -84,10 +84,12 @@ class EngineKillTest {
         var expected = expected();
         int port = freePort(); // the same for every start, as an operator would have it
         int loaded = 0;
+        long through = 1;
         try (var d = decoder(1, Map.of(), Map.of("cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var p = new EngineChild("prefill", port)) {
                     assertThat(p.hear()).isEqualTo("READY");
+                    long begun = System.nanoTime();
                     var requests = new ArrayList<RequestHandle>();
                     for (int i = 0; i < REQUESTS; i++) {
                         var name = "r" + round + "-" + i;
@@ -95,12 +97,18 @@ class EngineKillTest {
                         requests.add(decode(d, prompt(i, PROMPT_TOKENS), port, name));
                     }
                     // In every second round none need be through: on a busy machine all may be
-                    // before this thread hears of the first.
-                    int through = round % 2 == 0 ? 1 + random.nextInt(REQUESTS - 1) : 0;
-                    for (int i = through; i > 0; i--) {
-                        finished(requests.get(i - 1));
+                    // before this thread hears of the first. The kill comes at a moment at which
+                    // some were through in the round before.
+                    if (round % 2 == 0) {
+                        for (int i = 1 + random.nextInt(REQUESTS - 1); i > 0; i--) {
+                            finished(requests.get(i - 1));
+                        }
+                        through = System.nanoTime() - begun;
+                        pause(random);
+                    } else {
+                        LockSupport.parkNanos(
+                                begun + random.nextLong(2 * through) - System.nanoTime());
                     }
-                    pause(random);
                     p.kill();
                     for (int i = 0; i < REQUESTS; i++) {
                         var outcome = finished(requests.get(i));

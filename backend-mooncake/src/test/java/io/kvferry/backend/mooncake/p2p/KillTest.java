@@ -139,11 +139,13 @@ class KillTest {
         long seed = System.nanoTime();
         var random = new Random(seed);
         int completed = 0;
+        long through = 1;
         try (var p =
                 new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of("cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var d = new ChildEngine(KvRole.CONSUMER, "d", 0)) {
                     d.hear("READY ");
+                    long begun = System.nanoTime();
                     var holds = new LinkedHashMap<String, TransferId>();
                     for (int i = 0; i < REQUESTS; i++) {
                         var name = "r" + round + "-" + i;
@@ -156,12 +158,20 @@ class KillTest {
                                         decodeElsewhere(name));
                         holds.put(name, p.prefill(request, i));
                     }
-                    // In every second round none need be through: a decoder on a busy machine may
-                    // have all of them before this process hears of the first.
-                    for (int i = round % 2 == 0 ? some(random) : 0; i > 0; i--) {
+                    // In every second round none need be through: a busy machine may have all of
+                    // them before this process hears of the first. The kill comes at a moment at
+                    // which some were through in the round before.
+                    boolean blind = round % 2 == 1;
+                    for (int i = blind ? 0 : some(random); i > 0; i--) {
                         assertThat(d.hear("r" + round + "-")).endsWith("Completed");
                     }
-                    LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
+                    if (!blind) {
+                        through = System.nanoTime() - begun;
+                    }
+                    LockSupport.parkNanos(
+                            blind
+                                    ? begun + random.nextLong(2 * through) - System.nanoTime()
+                                    : TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
                     d.kill();
                     for (var hold :
                             holds.values()) { // what was never asked for ends with its lease
