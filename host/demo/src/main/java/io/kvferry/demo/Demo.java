@@ -20,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantLock;
@@ -124,7 +125,11 @@ public final class Demo {
                             .withBlocks(16, BLOCKS)
                             .withPluginFolder(settings.pluginFolder());
             var turns =
-                    ReferenceRun.of(reference, Conversations.bundled(), ANSWER_TOKENS, progress);
+                    ReferenceRun.of(
+                            reference,
+                            Conversations.bundled(),
+                            ANSWER_TOKENS,
+                            unlessFailed(started, progress));
             var running = LoadRun.get(started);
             var figures = new LinkedHashMap<String, InstanceFigures>();
             var samples = send(running, turns, "", figures);
@@ -135,6 +140,24 @@ public final class Demo {
             }
             return new DemoReport(samples, figures);
         }
+    }
+
+    /// Progress of work whose result is of no use when `other` fails: it ends with that failure.
+    static Progress unlessFailed(Future<?> other, Progress progress) {
+        return new Progress() {
+            @Override
+            public void phase(String what) {
+                progress.phase(what);
+            }
+
+            @Override
+            public void advance(int done, int total) {
+                if (other.state() == Future.State.FAILED) {
+                    throw LoadRun.failure(other.exceptionNow());
+                }
+                progress.advance(done, total);
+            }
+        };
     }
 
     /// Sends all prompts through the router, and reads what the engines tell then.

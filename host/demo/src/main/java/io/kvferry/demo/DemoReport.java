@@ -102,9 +102,19 @@ public record DemoReport(List<Sample> samples, SequencedMap<String, InstanceFigu
         sources(out);
         instances.forEach((name, figures) -> {
             out.printf("%nconnectors of %s%n", name);
+            int width =
+                    figures.connectors().keySet().stream().mapToInt(String::length).max().orElse(0);
             figures.connectors()
                     .forEach((figure, value) ->
-                            out.printf(Locale.ROOT, "  %-44s %,14.0f%n", figure, value));
+                            out.printf(
+                                    Locale.ROOT,
+                                    "  %-"
+                                            + Math.max(44, width)
+                                            + (value == Math.rint(value)
+                                                    ? "s %,14.0f%n"
+                                                    : "s %,14.3f%n"),
+                                    figure,
+                                    value));
         });
         out.flush();
     }

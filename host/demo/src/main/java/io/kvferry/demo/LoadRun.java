@@ -64,10 +64,13 @@ final class LoadRun {
         try {
             return future.get();
         } catch (ExecutionException e) {
-            if (e.getCause() instanceof KvFerryException known) {
-                throw known;
-            }
-            throw new KvFerryException(ErrorCode.INTERNAL, "the demo failed: " + e.getCause(), e);
+            throw failure(e.getCause());
         }
+    }
+
+    static KvFerryException failure(Throwable cause) {
+        return cause instanceof KvFerryException known
+                ? known
+                : new KvFerryException(ErrorCode.INTERNAL, "the demo failed: " + cause, cause);
     }
 }

@@ -35,6 +35,29 @@ class InstanceFiguresTest {
     }
 
     @Test
+    void tellsFiguresApartByTheirFurtherLabels() {
+        var figures =
+                InstanceFigures.parse(
+                        """
+                        vllm:store_bytes_total{connector="store",engine="0",model_name="m",operation="load_get",status="ok"} 7.0
+                        vllm:store_bytes_total{connector="store",engine="0",model_name="m",operation="save_put",status="ok"} 9.0
+                        vllm:store_seconds_sum{connector="store",engine="0",model_name="m",operation="save_put",status="ok"} 0.0716
+                        """);
+        assertThat(figures.connectors())
+                .containsExactly(
+                        entry("store store_bytes load_get ok", 7.0),
+                        entry("store store_bytes save_put ok", 9.0),
+                        entry("store store_seconds save_put ok", 0.0716));
+        var engines = new LinkedHashMap<String, InstanceFigures>();
+        engines.put("decode-0", figures);
+        var out = new StringWriter();
+        new DemoReport(List.of(), engines).print(new PrintWriter(out));
+        assertThat(out.toString())
+                .containsPattern("store_bytes load_get ok +7\\R")
+                .containsPattern("store_seconds save_put ok +0.072\\R");
+    }
+
+    @Test
     void reportsEveryEnginesSources() {
         var engines = new LinkedHashMap<String, InstanceFigures>();
         engines.put("prefill", InstanceFigures.parse(""));
