@@ -26,8 +26,8 @@ import java.util.regex.Pattern;
 /// Saves and loads small caches through both halves of the connector before the first request
 /// comes, which then does not wait for some 150 classes to be loaded and for code that is still
 /// interpreted. Once in a JVM and class loader, in a temporary folder of its own that is deleted
-/// again: nothing of it is in the connector's folder or figures. That of a process which was killed
-/// is deleted by a later one.
+/// again: nothing of it is in the connector's folder or figures. A process that ends meanwhile
+/// deletes it first; that of a process which was killed is deleted by a later one.
 ///
 /// Threading: the work is done by a thread of its own; the rest in any.
 final class Rehearsal {
@@ -50,7 +50,13 @@ final class Rehearsal {
     /// Age of a folder that no rehearsal uses any more: many times what one may take.
     private static final Duration LEFTOVER_AGE = Duration.ofMinutes(10);
 
+    /// For the folder to be deleted when the process ends meanwhile.
+    private static final Duration EXIT_LIMIT = Duration.ofSeconds(2);
+
     private final Thread thread;
+    private final Thread atExit =
+            Thread.ofPlatform().name("disk-rehearsal-end").unstarted(this::endNow);
+    private volatile boolean exiting;
 
     /// Of all waits together: a rehearsal that hangs delays only who opens or closes in that time.
     private final Deadline end = Deadline.in(LIMIT.plusSeconds(1));
@@ -58,6 +64,17 @@ final class Rehearsal {
     private Rehearsal(OptionValues options) {
         this.thread =
                 Thread.ofPlatform().name("disk-rehearsal").daemon().unstarted(() -> run(options));
+    }
+
+    /// Lets the process end when the folder is deleted.
+    private void endNow() {
+        exiting = true;
+        thread.interrupt();
+        try {
+            thread.join(EXIT_LIMIT);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     /// That of this JVM, which begins now unless it has; empty where the options want none.
@@ -74,14 +91,28 @@ final class Rehearsal {
 
     private void start() {
         try {
+            Runtime.getRuntime().addShutdownHook(atExit);
             thread.start();
         } catch (OutOfMemoryError e) { // no thread to be had
             leftOut(e);
+            forgetExit();
+        } catch (IllegalStateException _) { // the process ends
+            exiting = true;
         }
     }
 
-    private static void leftOut(Throwable e) {
-        LOG.info("no rehearsal, the first hand-off will take longer: {}", e.toString());
+    private void leftOut(Throwable e) {
+        if (!exiting) {
+            LOG.info("no rehearsal, the first hand-off will take longer: {}", e.toString());
+        }
+    }
+
+    private void forgetExit() {
+        try {
+            Runtime.getRuntime().removeShutdownHook(atExit);
+        } catch (IllegalStateException e) { // the process ends, and the hook waits for this thread
+            LOG.debug("the process ends during the rehearsal", e);
+        }
     }
 
     /// Returns at its end, or when it has taken too long.
@@ -96,7 +127,7 @@ final class Rehearsal {
         }
     }
 
-    private static void run(OptionValues options) {
+    private void run(OptionValues options) {
         long began = System.nanoTime();
         try {
             var temporary = Path.of(System.getProperty("java.io.tmpdir"));
@@ -107,6 +138,8 @@ final class Rehearsal {
             Thread.currentThread().interrupt();
         } catch (IOException | RuntimeException | Error e) { // the connector works without
             leftOut(e);
+        } finally {
+            forgetExit();
         }
     }
 

@@ -4,6 +4,8 @@ package io.kvferry.backend.disk.kv;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import io.kvferry.backend.disk.DiskConnectorProvider;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
@@ -24,6 +26,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
@@ -74,6 +77,50 @@ class RehearsalTest {
         var before = diskThreads();
         Rehearsal.handOff(options(Map.of("load", load)), folder, 2, Deadline.in(PATIENCE));
         assertNothingLeft(before);
+    }
+
+    @Test
+    void aProcessThatEndsMeanwhileLeavesNothing() throws Exception {
+        var process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "--enable-native-access=ALL-UNNAMED",
+                                "-Djava.io.tmpdir=" + folder,
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                EndsMeanwhile.class.getName())
+                        .redirectErrorStream(true)
+                        .start();
+        try {
+            var said = new String(process.getInputStream().readAllBytes(), UTF_8);
+            assertThat(process.waitFor()).as(said).isZero();
+            assertThat(said).doesNotContain("no rehearsal");
+        } finally {
+            process.destroyForcibly();
+        }
+        assertThat(folder).isEmptyDirectory();
+    }
+
+    /// Ends as soon as the rehearsal has its folder.
+    static final class EndsMeanwhile {
+        private EndsMeanwhile() {}
+
+        public static void main(String[] args) throws Exception {
+            var temporary = Path.of(System.getProperty("java.io.tmpdir"));
+            Rehearsal.begin(options(Map.of()));
+            var end = Deadline.in(PATIENCE);
+            while (!end.passed()) {
+                try (var all = Files.walk(temporary)) {
+                    if (all.anyMatch(file -> file.getFileName().toString().equals("blocks"))) {
+                        System.exit(0);
+                    }
+                } catch (UncheckedIOException e) { // what was found is gone already
+                    System.exit(2);
+                }
+                Thread.sleep(1);
+            }
+            System.exit(1);
+        }
     }
 
     @Test
