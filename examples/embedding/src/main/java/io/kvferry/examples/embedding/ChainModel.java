@@ -21,12 +21,12 @@ import java.util.List;
 ///
 /// A provider that a jar names in `META-INF/services/io.kvferry.engine.model.ModelRunnerProvider`
 /// is also found by `kvferry serve --runner chain`.
-final class ChainModel implements Model {
+public final class ChainModel implements Model {
     static final int LAYERS = 3;
     static final int VOCABULARY = 257; // a byte is token byte + 1; 0 ends a generation
 
     /// Names the runner and opens the model.
-    static final class Provider implements ModelRunnerProvider {
+    public static final class Provider implements ModelRunnerProvider {
         @Override
         public String name() {
             return "chain";

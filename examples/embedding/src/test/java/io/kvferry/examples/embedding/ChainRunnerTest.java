@@ -62,6 +62,13 @@ class ChainRunnerTest {
     }
 
     @Test
+    void itsProviderCanBeNamedInAJar() throws Exception {
+        // as ServiceLoader makes it
+        assertThat(ChainModel.Provider.class.getConstructor().newInstance().name())
+                .isEqualTo("chain");
+    }
+
+    @Test
     void aSecondEngineGetsTheBlocksOfTheFirst() {
         int[] alone = tokens(generate(config()));
         assertThat(tokens(generate(sharing("first")))).isEqualTo(alone);
