@@ -4,6 +4,7 @@ package io.kvferry.toolkit.disk;
 /// The error numbers of Linux that stores on disk tell apart (asm-generic/errno-base.h and
 /// errno.h).
 public final class Errno {
+    public static final int EPERM = 1;
     public static final int ENOENT = 2;
     public static final int EINTR = 4;
     public static final int EIO = 5;
@@ -12,10 +13,13 @@ public final class Errno {
     public static final int EACCES = 13;
     public static final int EFAULT = 14;
     public static final int EEXIST = 17;
+    public static final int ENOTDIR = 20;
     public static final int EINVAL = 22;
     public static final int ENOSPC = 28;
     public static final int EROFS = 30;
+    public static final int ENAMETOOLONG = 36;
     public static final int ENOSYS = 38;
+    public static final int ELOOP = 40;
     public static final int EDQUOT = 122;
     public static final int ECANCELED = 125;
     public static final int ENODATA = 61;
@@ -43,6 +47,7 @@ public final class Errno {
 
     public static String text(int errno) {
         return switch (errno) {
+            case EPERM -> "EPERM";
             case ENOENT -> "ENOENT";
             case EINTR -> "EINTR";
             case EIO -> "EIO";
@@ -51,10 +56,13 @@ public final class Errno {
             case EACCES -> "EACCES";
             case EFAULT -> "EFAULT";
             case EEXIST -> "EEXIST";
+            case ENOTDIR -> "ENOTDIR";
             case EINVAL -> "EINVAL";
             case ENOSPC -> "ENOSPC";
             case EROFS -> "EROFS";
+            case ENAMETOOLONG -> "ENAMETOOLONG";
             case ENOSYS -> "ENOSYS";
+            case ELOOP -> "ELOOP";
             case EDQUOT -> "EDQUOT";
             case ECANCELED -> "ECANCELED";
             case ENODATA -> "ENODATA";

@@ -27,7 +27,8 @@ public final class FolderMaker {
     /// Makes a root with its missing parents. Parents that are there keep their modes.
     ///
     /// @param root absolute and normalised
-    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when one cannot be made
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when none can be made there, because of the
+    ///   path or its permissions, [ErrorCode#STORAGE_IO] when that fails
     public void makeRoot(Path root) {
         var missing = new ArrayDeque<Path>();
         for (Path each = root; each != null; each = each.getParent()) {
@@ -48,7 +49,7 @@ public final class FolderMaker {
 
     /// Makes a folder; with [Durability#STRICT] its name is durable afterwards.
     ///
-    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when it cannot be made
+    /// @throws KvFerryException as [#makeRoot]
     public void make(Path folder) {
         Path parent = folder.getParent();
         if (parent == null) {
@@ -63,7 +64,7 @@ public final class FolderMaker {
 
     /// Makes a folder whose name is made durable later, with that of the first file in it.
     ///
-    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when it cannot be made
+    /// @throws KvFerryException as [#makeRoot]
     public void makeUnsynced(Path folder) {
         try (Arena arena = Arena.ofConfined()) {
             require(publisher.makeFolder(PathText.of(arena, folder)), folder);
@@ -88,8 +89,37 @@ public final class FolderMaker {
     private static void require(int rc, Path folder) {
         if (rc < 0) {
             throw new KvFerryException(
-                    ErrorCode.STORAGE_IO,
-                    "cannot make folder " + folder + " of a store: " + Errno.text(-rc));
+                    isMistake(-rc) ? ErrorCode.BAD_CONFIG : ErrorCode.STORAGE_IO,
+                    "cannot make folder " + folder + " of a store: " + reason(-rc));
         }
+    }
+
+    /// Whether another folder has to be named, rather than the machine to be looked at.
+    private static boolean isMistake(int errno) {
+        return switch (errno) {
+            case Errno.EPERM,
+                    Errno.ENOENT,
+                    Errno.EACCES,
+                    Errno.ENOTDIR,
+                    Errno.EROFS,
+                    Errno.ENAMETOOLONG,
+                    Errno.ELOOP ->
+                    true;
+            default -> false;
+        };
+    }
+
+    private static String reason(int errno) {
+        return switch (errno) {
+            case Errno.ENOTDIR ->
+                    "a part of the path is a file where a folder should be; name another folder";
+            case Errno.EPERM, Errno.EACCES ->
+                    "user "
+                            + System.getProperty("user.name")
+                            + " has no permission; name another folder or change its mode";
+            case Errno.EROFS -> "the file system is read-only; name a folder elsewhere";
+            case Errno.ENOENT -> "the file system takes no new folder there; name another folder";
+            default -> Errno.text(errno);
+        };
     }
 }

@@ -9,6 +9,7 @@ import io.kvferry.toolkit.bounded.ByteBudget;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
@@ -104,6 +105,8 @@ final class Dial implements AutoCloseable {
                         new Problem(
                                 ErrorCode.TIMEOUT,
                                 when + ": no answer within the time limit, " + e.getMessage());
+                case ConnectException e ->
+                        new Problem(ErrorCode.PEER_LOST, when + ": " + e.getMessage());
                 case IOException e -> new Problem(ErrorCode.PEER_LOST, when + ": " + e);
                 case KvFerryException e -> new Problem(e.code(), String.valueOf(e.getMessage()));
                 default -> new Problem(ErrorCode.INTERNAL, cause.toString());

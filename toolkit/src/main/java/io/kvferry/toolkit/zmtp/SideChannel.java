@@ -229,9 +229,14 @@ public final class SideChannel implements AutoCloseable {
         } catch (IOException | RuntimeException e) {
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,
-                    name + " cannot listen on tcp://" + bindHost + ": " + e.getMessage(),
+                    "%s cannot listen on tcp://%s%s: %s; choose a free port, and an address of this machine"
+                            .formatted(name, bindHost, ports(minPort, maxPort), e.getMessage()),
                     e);
         }
+    }
+
+    private static String ports(int min, int max) {
+        return max == 0 ? "" : min == max ? ":" + max : ":" + min + " to " + max;
     }
 
     private static ServerSocketChannel bind(String host, int minPort, int maxPort)

@@ -84,8 +84,8 @@ final class StoreFolder {
     /// Makes or checks the folders.
     ///
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when they cannot be made,
-    ///   [ErrorCode#BAD_CONFIG] when other users may write to them, [ErrorCode#INCOMPATIBLE] when
-    ///   the folder belongs to another namespace
+    ///   [ErrorCode#BAD_CONFIG] when they cannot be there or other users may write to them,
+    ///   [ErrorCode#INCOMPATIBLE] when the folder belongs to another namespace
     static StoreFolder open(StoreConfig config, FileCalls calls) {
         Path root = config.root().toAbsolutePath().normalize();
         var folder = new StoreFolder(root, config);

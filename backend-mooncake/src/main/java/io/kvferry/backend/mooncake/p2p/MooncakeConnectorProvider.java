@@ -143,7 +143,9 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
                         .or(NativeConfig::libraryFromEnvironment)
                         .orElseThrow(() ->
                                 new KvFerryException(
-                                        ErrorCode.UNAVAILABLE, NativeTransferEngine.HOW_TO_GET));
+                                        ErrorCode.UNAVAILABLE,
+                                        "engine=native needs libtransfer_engine.so, which is not configured. "
+                                                + NativeTransferEngine.HOW_TO_GET));
         return NativeTransferEngine.start(
                 new NativeConfig(
                         library,

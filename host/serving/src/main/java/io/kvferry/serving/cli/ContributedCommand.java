@@ -132,7 +132,7 @@ final class ContributedCommand implements Callable<Integer> {
                 given.put(option.name(), value(option, typed));
             }
         }
-        var options = provider.options().read("kvferry " + provider.name(), given);
+        var options = provider.options().read("options", given);
         List<String> arguments = result.matchedPositionalValue(0, List.of());
         check(arguments.size());
         try (var running = new Running(options, arguments)) {

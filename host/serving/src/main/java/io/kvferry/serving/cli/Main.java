@@ -2,6 +2,7 @@
 package io.kvferry.serving.cli;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.OptionSchema;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -70,7 +71,43 @@ public final class Main implements Callable<Integer> {
         contributed.addTo(line); // first: what is set below is set for every command
         return line.setExpandAtFiles(false) // @file belongs to --kv-transfer-config
                 .setCaseInsensitiveEnumValuesAllowed(true)
+                .setParameterExceptionHandler((e, _) -> refuse(e))
                 .setExecutionExceptionHandler((e, command, _) -> report(e, command));
+    }
+
+    /// One line for a mistake on the command line; the list of options would push it off the
+    /// screen.
+    private static int refuse(CommandLine.ParameterException e) {
+        var line = e.getCommandLine();
+        var name = line.getCommandSpec().qualifiedName();
+        var near =
+                e instanceof CommandLine.UnmatchedArgumentException unmatched
+                        ? near(unmatched)
+                        : List.<String>of();
+        line.getErr()
+                .println(
+                        name
+                                + ": "
+                                + e.getMessage()
+                                + (near.isEmpty()
+                                        ? ""
+                                        : "; did you mean " + String.join(" or ", near) + "?")
+                                + " ("
+                                + name
+                                + (line.getSubcommands().isEmpty()
+                                        ? " --help lists the options)"
+                                        : " --help lists the commands)"));
+        line.getErr().flush();
+        return ExitCode.USAGE;
+    }
+
+    private static List<String> near(CommandLine.UnmatchedArgumentException e) {
+        var suggested = e.getSuggestions();
+        if (!suggested.isEmpty() || !e.isUnknownOption()) {
+            return suggested;
+        }
+        var known = List.copyOf(e.getCommandLine().getCommandSpec().optionsMap().keySet());
+        return OptionSchema.nearest(e.getUnmatched().getFirst(), known).stream().toList();
     }
 
     /// The one place where an exception of a command becomes a line for people.

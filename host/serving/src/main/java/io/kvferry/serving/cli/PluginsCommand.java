@@ -12,6 +12,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
 import io.kvferry.spi.command.CommandProvider;
+import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.transfer.TransferBackendProvider;
@@ -30,6 +31,7 @@ import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
@@ -69,8 +71,7 @@ final class PluginsCommand implements Callable<Integer> {
             if (name.isPresent()
                     && root.properties().stream().allMatch(kind -> kind.getValue().isEmpty())) {
                 throw new KvFerryException(
-                        ErrorCode.NOT_FOUND,
-                        "no plugin is called " + name.get() + "; kvferry plugins lists all");
+                        ErrorCode.NOT_FOUND, unknown(name.get(), names(catalog)));
             }
             var out = spec.commandLine().getOut();
             if (json) {
@@ -81,6 +82,22 @@ final class PluginsCommand implements Callable<Integer> {
             out.flush();
             return hasConflicts(catalog) ? ExitCode.USAGE : ExitCode.OK;
         }
+    }
+
+    private static String unknown(String name, List<String> known) {
+        return "no plugin is called "
+                + name
+                + OptionSchema.nearest(name, known)
+                        .map(near -> "; did you mean " + near + "?")
+                        .orElse("; kvferry plugins lists all");
+    }
+
+    private static List<String> names(PluginCatalog catalog) {
+        return kinds().values().stream()
+                .flatMap(kind -> catalog.of(kind).all().stream())
+                .map(FoundPlugin::name)
+                .distinct()
+                .toList();
     }
 
     static Map<String, Class<? extends Plugin>> kinds() {

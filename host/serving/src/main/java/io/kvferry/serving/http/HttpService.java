@@ -209,7 +209,7 @@ public final class HttpService implements AutoCloseable {
                         + settings.bind()
                         + ": "
                         + bound.cause().getMessage()
-                        + " (choose another --port)",
+                        + " (choose another --port, or as --host an address of this machine)",
                 bound.cause());
     }
 

@@ -57,6 +57,46 @@ class SettingMistakesTest {
                         "not a known address",
                         "--kv-transfer-config",
                         "{\"kv_connector\": \"MooncakeConnector\", \"kv_role\": \"kv_producer\", \"kv_ip\": \"1.2.3.4.5\"}"),
+                serve("'abc' is not an int", "serve --help", "--port", "abc"),
+                serve("--prot", "did you mean --port", "--prot", "1"),
+                serve("192.0.2.1", "--host an address of this machine", "--host", "192.0.2.1"),
+                serve(
+                        "kv_ip (or bind_host) 192.0.2.1",
+                        "one of this host's addresses",
+                        "--kv-transfer-config",
+                        "{\"kv_connector\": \"MooncakeConnector\", \"kv_role\": \"kv_producer\", \"kv_ip\": \"192.0.2.1\"}"),
+                serve(
+                        "engine=native needs libtransfer_engine.so",
+                        "'library'",
+                        "--kv-transfer-config",
+                        "{\"kv_connector\": \"MooncakeConnector\", \"kv_role\": \"kv_producer\", \"kv_connector_extra_config\": {\"engine\": \"native\"}}"),
+                serve(
+                        "cannot make folder /dev/null/kv of a store",
+                        "name another folder",
+                        "--kv-transfer-config",
+                        "{\"kv_connector\": \"DiskConnector\", \"kv_role\": \"kv_both\", \"kv_connector_extra_config\": {\"path\": \"/dev/null/kv\"}}"),
+                serve(
+                        "no memory for segment",
+                        "global_segment_size",
+                        "--kv-transfer-config",
+                        "{\"kv_connector\": \"MooncakeStoreConnector\", \"kv_role\": \"kv_both\", \"kv_connector_extra_config\": {\"global_segment_size\": \"900TB\"}}"),
+                Arguments.of(
+                        "kvferry owner: options: http_port",
+                        "outside 0 to 65535",
+                        List.of("owner", "--http-port", "70000")),
+                Arguments.of(
+                        "the store at 127.0.0.1:1 does not answer",
+                        "kvferry owner",
+                        List.of("store", "ls", "--store", "127.0.0.1:1")),
+                Arguments.of(
+                        "the master at 127.0.0.1:1 does not answer",
+                        "kvferry master",
+                        List.of("store", "ls", "--store", "master://127.0.0.1:1")),
+                Arguments.of(
+                        "no plugin is called MooncakeConector",
+                        "did you mean MooncakeConnector",
+                        List.of("plugins", "MooncakeConector")),
+                Arguments.of("'srve'", "did you mean serve", List.of("srve")),
                 route("--max-attempts", "at least 1", "--max-attempts", "0"),
                 route("--idle-timeout", "at least 1", "--idle-timeout", "0"),
                 route("--decode", "http://10.0.0.7:8000", "--decode", "localhost:8000"),
@@ -98,7 +138,8 @@ class SettingMistakesTest {
     @MethodSource("mistakes")
     void isNamedWithItsMending(String what, String how, List<String> arguments) throws Exception {
         var given = new ArrayList<>(arguments);
-        if (!given.contains("--port")) {
+        boolean server = List.of("serve", "route", "owner").contains(given.getFirst());
+        if (server && !given.contains("--port")) {
             given.addAll(List.of("--port", "0"));
         }
         given.replaceAll(text -> text.replace("FOLDER", folder.toString()));

@@ -67,7 +67,9 @@ public final class BootstrapClient implements AutoCloseable {
             }
         } catch (IllegalArgumentException e) {
             throw new KvFerryException(
-                    ErrorCode.INVALID_REQUEST, "not a bootstrap address: " + text, e);
+                    ErrorCode.INVALID_REQUEST,
+                    "not a bootstrap address: " + text + "; expected http://host:port",
+                    e);
         }
         throw new KvFerryException(
                 ErrorCode.INVALID_REQUEST,

@@ -32,7 +32,8 @@ final class StoreLibrary {
             "Build Mooncake with -DWITH_STORE_C_SHARED=ON, or take the Python wheel"
                     + " tokenspeed-mooncake (interop/install-peers store), and name"
                     + " libmooncake_store.so in the option 'library' or in "
-                    + ClusterConfig.LIBRARY_VARIABLE;
+                    + ClusterConfig.LIBRARY_VARIABLE
+                    + ". Or take kvferry's own store, which needs no library: kvferry owner, and option store=host:port";
 
     private static final String FILE = "libmooncake_store.so";
     private static final Map<String, StoreLibrary> LOADED = new ConcurrentHashMap<>();

@@ -156,7 +156,13 @@ public final class EmbeddedStore implements AutoCloseable {
         } catch (OutOfMemoryError e) {
             throw new KvFerryException(
                     ErrorCode.NO_MEMORY,
-                    "no memory for segment " + name + " of " + bytes + " bytes",
+                    "no memory for segment "
+                            + name
+                            + " of "
+                            + bytes
+                            + " bytes ("
+                            + e.getMessage()
+                            + "); set global_segment_size to less",
                     e);
         }
     }

@@ -97,8 +97,12 @@ public final class MasterView implements AutoCloseable {
             var trouble = view.poll();
             if (!trouble.isEmpty()) {
                 throw new KvFerryException(
-                        ErrorCode.UNAVAILABLE,
-                        "the master at " + master.address() + " does not answer: " + trouble);
+                        ErrorCode.PEER_LOST,
+                        "the master at "
+                                + master.address()
+                                + " does not answer ("
+                                + trouble
+                                + "); is `kvferry master` running there, with the secret that is set here?");
             }
         }
         return found;

@@ -50,7 +50,7 @@ public final class StoreHttp implements AutoCloseable {
     /// Starts it; port 0 lets the system choose.
     ///
     /// @param name of its threads
-    /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the address cannot be bound
     public StoreHttp(
             String name, Pages pages, Optional<FleetSecret> secret, String host, int port) {
         this.pages = pages;
@@ -65,7 +65,15 @@ public final class StoreHttp implements AutoCloseable {
                             this::serve);
         } catch (IOException e) {
             throw new KvFerryException(
-                    ErrorCode.IO, "cannot listen on " + host + ":" + port + ": " + e, e);
+                    ErrorCode.UNAVAILABLE,
+                    "cannot listen on "
+                            + host
+                            + ":"
+                            + port
+                            + " ("
+                            + e.getMessage()
+                            + "); choose another http_port, or as http_host an address of this machine",
+                    e);
         }
     }
 

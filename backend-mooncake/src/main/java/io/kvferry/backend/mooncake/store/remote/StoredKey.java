@@ -38,8 +38,9 @@ public record StoredKey(
                     StoreCode.of(answer.code()).error(),
                     "the store at "
                             + config.address()
-                            + " does not answer: "
-                            + StoreCode.text(answer.code()));
+                            + " does not answer ("
+                            + StoreCode.text(answer.code())
+                            + "); is `kvferry owner` running there, with the secret that is set here?");
         }
         WireReader in = answer.body();
         var keys = new ArrayList<StoredKey>();

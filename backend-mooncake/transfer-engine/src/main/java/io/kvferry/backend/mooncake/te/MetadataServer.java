@@ -81,7 +81,15 @@ public final class MetadataServer implements AutoCloseable {
             return server;
         } catch (IOException e) {
             throw new KvFerryException(
-                    ErrorCode.IO, "cannot listen on " + host + ":" + port + ": " + e, e);
+                    ErrorCode.UNAVAILABLE,
+                    "cannot listen on "
+                            + host
+                            + ":"
+                            + port
+                            + " ("
+                            + e.getMessage()
+                            + "); choose another port, or as host an address of this machine",
+                    e);
         }
     }
 

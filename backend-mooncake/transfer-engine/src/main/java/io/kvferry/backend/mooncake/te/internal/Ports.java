@@ -65,10 +65,15 @@ public record Ports(String host, ServerSocketChannel handshake, ServerSocketChan
                 last = e;
             }
         }
+        boolean any = config.maxPort() == 0;
         throw new KvFerryException(
-                ErrorCode.IO,
-                "no port of %s in [%d, %d] can be bound: %s"
-                        .formatted(config.bindHost(), config.minPort(), config.maxPort(), last),
+                any ? ErrorCode.BAD_CONFIG : ErrorCode.IO,
+                "kv_ip (or bind_host) %s: no port%s can be bound (%s); give one of this host's addresses%s"
+                        .formatted(
+                                config.bindHost(),
+                                any ? "" : " of " + config.minPort() + " to " + config.maxPort(),
+                                last.getMessage(),
+                                any ? "" : ", and min_port to max_port with free ports"),
                 last);
     }
 
