@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.vllm.TensorForm;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.ErrorCode;
@@ -18,6 +19,7 @@ import java.util.Optional;
 
 /// The options of a P2pNcclConnector.
 ///
+/// @param checksum whether CRC32C goes with the bytes of the host data plane
 /// @param ncclChannels of a communicator, 0 for NCCL's default
 /// @param listenPort of rank 0, 0 for free ones; empty for `kv_port`
 /// @param stagingBytes of the host's staging pool that pushes may occupy on a rank before their
@@ -36,6 +38,7 @@ import java.util.Optional;
 record P2pSettings(
         SendType sendType,
         PlaneChoice.Kind dataPlane,
+        HostPlane.Checksum checksum,
         int ncclChannels,
         Optional<Integer> listenPort,
         Optional<String> bindHost,
@@ -61,6 +64,7 @@ record P2pSettings(
     private static final String PROMPT = "{prompt}";
 
     private static final String DATA_PLANE = "data_plane";
+    private static final String CHECKSUM = "checksum";
     private static final String CHANNELS = "nccl_num_channels";
     private static final int MOST_CHANNELS = 64;
 
@@ -185,6 +189,12 @@ record P2pSettings(
                             "tcp",
                             "nccl"),
                     Option.of(
+                                    CHECKSUM,
+                                    Option.Type.JSON,
+                                    "CRC32C between kvferry peers but over NCCL, where either end wants it: true, false, or"
+                                            + " auto, which is between hosts")
+                            .withDefault("auto"),
+                    Option.of(
                             CHANNELS,
                             Option.Type.JSON,
                             "NCCL channels of each pair of ranks, 1 to 64, as a number or a string; NCCL's own choice"
@@ -213,6 +223,7 @@ record P2pSettings(
         return new P2pSettings(
                 SendType.valueOf(options.string(SEND_TYPE)),
                 PlaneChoice.Kind.valueOf(options.string(DATA_PLANE).toUpperCase(Locale.ROOT)),
+                checksum(String.valueOf(options.json(CHECKSUM))),
                 channels(options),
                 options.has("listen_port")
                         ? Optional.of((int) options.integer("listen_port"))
@@ -230,6 +241,18 @@ record P2pSettings(
                 options.integer(PROTOCOL) == 0,
                 TensorForm.Shape.valueOf(options.string(TENSOR_SHAPE).toUpperCase(Locale.ROOT)),
                 options.string(REQUEST_ID_FORM));
+    }
+
+    private static HostPlane.Checksum checksum(String value) {
+        return switch (value) {
+            case "auto" -> HostPlane.Checksum.AUTO;
+            case "true" -> HostPlane.Checksum.ALWAYS;
+            case "false" -> HostPlane.Checksum.NEVER;
+            case String other ->
+                    throw new KvFerryException(
+                            ErrorCode.BAD_CONFIG,
+                            CHECKSUM + " = '" + other + "' is none of auto, true, false");
+        };
     }
 
     private static int channels(OptionValues options) {

@@ -109,7 +109,11 @@ final class PlaneChoice {
             LOG.info("within this host: {}", CrossMemory.availability(""));
         }
         return HostPlane.open(
-                "p2p-data-" + rank, host, bindHost, tcp ? HostPlane.Ways.TCP : HostPlane.Ways.ANY);
+                "p2p-data-" + rank,
+                host,
+                bindHost,
+                tcp ? HostPlane.Ways.TCP : HostPlane.Ways.ANY,
+                settings.checksum());
     }
 
     private static DataPlane openNccl(

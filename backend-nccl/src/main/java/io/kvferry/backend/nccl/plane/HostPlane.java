@@ -29,7 +29,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /// The data plane over host memory: a TCP connection for each transfer, gathered straight from the
-/// sender's blocks and scattered straight into the receiver's, with a CRC32C over each piece.
+/// sender's blocks and scattered straight into the receiver's, with a CRC32C over each piece where
+/// one of the two wants that, see [Checksum].
 ///
 /// Between two processes of one host and one user the blocks do not go over the connection: the
 /// receiver has the kernel copy them out of the sender's memory (`process_vm_readv`). The sender
@@ -47,6 +48,7 @@ public final class HostPlane implements DataPlane {
 
     private final String name;
     private final boolean copies;
+    private final Checksum checksum;
     private final ThreadFactory threads;
     private final Duration closeLimit;
     private final PlaneClock clock;
@@ -70,15 +72,31 @@ public final class HostPlane implements DataPlane {
         ANY
     }
 
+    /// When bytes are summed on their way. A peer that wants it has it.
+    public enum Checksum {
+        /// Between hosts. Within one the kernel copies from memory to memory, and the sum would
+        /// cost more than that.
+        AUTO,
+        ALWAYS,
+        NEVER;
+
+        /// @param withinHost whether both ends of the connection are on this host
+        boolean covers(boolean withinHost) {
+            return this == ALWAYS || this == AUTO && !withinHost;
+        }
+    }
+
     private HostPlane(
             String name,
             String host,
             String bindHost,
             Ways ways,
+            Checksum checksum,
             ThreadFactory threads,
             Duration closeLimit) {
         this.name = name;
         this.copies = ways == Ways.ANY;
+        this.checksum = checksum;
         this.threads = threads;
         this.closeLimit = closeLimit;
         this.clock = new PlaneClock(name + "-clock");
@@ -96,12 +114,14 @@ public final class HostPlane implements DataPlane {
     /// @param bindHost what the socket listens on
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static HostPlane open(String name, String host, String bindHost, Ways ways) {
-        return open(
-                name,
-                host,
-                bindHost,
-                ways,
-                Thread.ofPlatform().daemon(true).name(name + "-transfer-", 0).factory());
+        return open(name, host, bindHost, ways, Checksum.AUTO);
+    }
+
+    /// As [#open(String, String, String, Ways)].
+    public static HostPlane open(
+            String name, String host, String bindHost, Ways ways, Checksum checksum) {
+        var threads = Thread.ofPlatform().daemon(true).name(name + "-transfer-", 0).factory();
+        return new HostPlane(name, host, bindHost, ways, checksum, threads, CLOSE_LIMIT);
     }
 
     /// As [#open(String, String, String, Ways)].
@@ -122,7 +142,7 @@ public final class HostPlane implements DataPlane {
             Ways ways,
             ThreadFactory threads,
             Duration closeLimit) {
-        return new HostPlane(name, host, bindHost, ways, threads, closeLimit);
+        return new HostPlane(name, host, bindHost, ways, Checksum.AUTO, threads, closeLimit);
     }
 
     @Override
@@ -170,7 +190,8 @@ public final class HostPlane implements DataPlane {
                         .orElseThrow(() ->
                                 new KvFerryException(
                                         ErrorCode.PROTOCOL, "not an address: " + receiver));
-        var sending = new HostSending(target, grant, source, copies, views, deadline, end);
+        var sending =
+                new HostSending(target, grant, source, copies, checksum, views, deadline, end);
         sendings.add(sending);
         try {
             start(threads, sending::run, () -> sendings.remove(sending));
@@ -223,20 +244,24 @@ public final class HostPlane implements DataPlane {
     /// What a sender says first.
     ///
     /// @param process who it is as a process, or zeros
-    private record Hello(Grant grant, ByteBuffer process) {}
+    /// @param wantsSums whether it wants checksums
+    private record Hello(Grant grant, ByteBuffer process, boolean wantsSums) {}
 
     /// Hears which grant it shows. Who shows none of those that are out costs no platform thread.
     private void meet(PlanePort here, SocketChannel channel) {
         boolean served = false;
         try {
             var hello = here.hear(channel, () -> readHello(channel));
-            var window = hello.map(Hello::grant).map(windows::get);
-            if (window.isEmpty()) {
+            if (hello.isEmpty()) {
+                answer(channel, ErrorCode.INCOMPATIBLE.wire());
+                return;
+            }
+            var window = windows.get(hello.get().grant());
+            if (window == null) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
-            var process = hello.get().process();
-            start(threads, () -> serve(channel, window.get(), process), () -> {});
+            start(threads, () -> serve(channel, window, hello.get()), () -> {});
             served = true;
         } catch (IOException | RuntimeException | Error e) { // no memory for a thread, for one
             LOG.debug("{}: a connection ends: {}", name, e.toString());
@@ -247,13 +272,15 @@ public final class HostPlane implements DataPlane {
         }
     }
 
-    private void serve(SocketChannel channel, HostWindow window, ByteBuffer process) {
+    private void serve(SocketChannel channel, HostWindow window, Hello hello) {
         try (channel) {
+            PlanePort.boundBuffers(channel);
             var memory =
                     copies && window.isNative()
-                            ? SenderMemory.of(process)
+                            ? SenderMemory.of(hello.process())
                             : Optional.<SenderMemory>empty();
-            if (!window.fill(channel, memory)) {
+            boolean sums = hello.wantsSums() || checksum.covers(PlanePort.isWithinHost(channel));
+            if (!window.fill(channel, memory, sums)) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
@@ -273,15 +300,23 @@ public final class HostPlane implements DataPlane {
     /// Empty where the connection does not speak this protocol. A read of the channel on a virtual
     /// thread would keep the socket from ever blocking: each later read that waits would cost two
     /// more calls of the kernel. One with a time limit does not.
-    private static Optional<Hello> readHello(SocketChannel channel) throws IOException {
+    private Optional<Hello> readHello(SocketChannel channel) throws IOException {
         channel.socket().setSoTimeout((int) PlanePort.HELLO_LIMIT.toMillis());
         var in = channel.socket().getInputStream();
         var hello = read(in, HostWire.HELLO_BYTES);
-        if (hello.getInt() != HostWire.MAGIC || hello.getInt() != HostWire.VERSION) {
+        if (hello.getInt() != HostWire.MAGIC) {
             return Optional.empty();
         }
+        int version = hello.getInt();
+        // Of any version: a peer may not hear the answer where it has said more than was read.
         var process = read(in, HostWire.PROCESS_BYTES);
-        return Optional.of(new Hello(new Grant(hello.getLong(), hello.getLong()), process));
+        if (version != HostWire.VERSION) {
+            LOG.warn("{}: a peer speaks version {} of the data plane", name, version);
+            return Optional.empty();
+        }
+        boolean wantsSums = process.getInt(Integer.BYTES) != 0;
+        var grant = new Grant(hello.getLong(), hello.getLong());
+        return Optional.of(new Hello(grant, process, wantsSums));
     }
 
     private static ByteBuffer read(InputStream in, int bytes) throws IOException {

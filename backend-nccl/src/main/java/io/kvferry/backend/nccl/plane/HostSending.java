@@ -35,6 +35,7 @@ final class HostSending implements DataPlane.Sending {
     private final Grant grant;
     private final Placement source;
     private final boolean offersMemory;
+    private final HostPlane.Checksum checksum;
     private final PieceViews.Pool idle;
     private final ByteBuffer answer = HostWire.buffer(Integer.BYTES);
     private final Deadline deadline;
@@ -56,12 +57,14 @@ final class HostSending implements DataPlane.Sending {
     private int copied;
 
     /// @param offersMemory whether a receiver on this host may copy the blocks
+    /// @param checksum whether it asks for checksums
     /// @param idle views of pieces
     HostSending(
             PeerAddress receiver,
             Grant grant,
             Placement source,
             boolean offersMemory,
+            HostPlane.Checksum checksum,
             PieceViews.Pool idle,
             Deadline deadline,
             Consumer<DataPlane.Outcome> end) {
@@ -69,6 +72,7 @@ final class HostSending implements DataPlane.Sending {
         this.grant = grant;
         this.source = source;
         this.offersMemory = offersMemory;
+        this.checksum = checksum;
         this.idle = idle;
         this.lastPieces = new int[source.parts().size()];
         this.deadline = deadline;
@@ -112,6 +116,7 @@ final class HostSending implements DataPlane.Sending {
                     .connect(
                             new InetSocketAddress(receiver.host(), receiver.port()),
                             Math.clamp(left, 1, Integer.MAX_VALUE));
+            PlanePort.boundBuffers(channel);
             var memory =
                     offersMemory ? OwnMemory.offer(channel, source) : Optional.<OwnMemory>empty();
             try {
@@ -123,27 +128,28 @@ final class HostSending implements DataPlane.Sending {
     }
 
     private long transfer(SocketChannel channel, Optional<OwnMemory> memory) throws IOException {
-        var hello = HostWire.hello(grant);
+        boolean wantsSums = checksum.covers(PlanePort.isWithinHost(channel));
+        var hello = HostWire.hello(grant, wantsSums);
         memory.ifPresent(own -> own.putProcess(hello));
         HostWire.writeFully(channel, hello.clear());
         expectGo(channel);
-        boolean copies = HostWire.readInt(channel, answer) == HostWire.WAY_COPIED;
+        boolean copies = readChoice(channel, "way");
+        boolean sums = readChoice(channel, "checksums");
+        if (wantsSums && !sums) {
+            throw protocol("leaves out the checksums that were asked for");
+        }
         if (copies) {
             var token = HostWire.buffer(PeerProcess.PROBE_BYTES);
             HostWire.readFully(channel, token);
             var bytes = new byte[PeerProcess.PROBE_BYTES];
             token.flip().get(bytes);
-            memory.orElseThrow(() ->
-                            new KvFerryException(
-                                    ErrorCode.PROTOCOL,
-                                    "receiver at " + receiver + " copies what was not offered"))
-                    .show(bytes);
+            memory.orElseThrow(() -> protocol("copies what was not offered")).show(bytes);
         }
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
         var views = idle.take();
         long bytes;
         try {
-            bytes = sendParts(channel, header, copies, views);
+            bytes = sendParts(channel, header, copies, sums, views);
         } finally {
             idle.give(views);
         }
@@ -156,46 +162,106 @@ final class HostSending implements DataPlane.Sending {
         return bytes;
     }
 
+    private boolean readChoice(SocketChannel channel, String what) throws IOException {
+        int number = HostWire.readInt(channel, answer);
+        if (number != 0 && number != 1) {
+            throw protocol("answers " + what + " " + number);
+        }
+        return number == 1;
+    }
+
+    private KvFerryException protocol(String what) {
+        return new KvFerryException(ErrorCode.PROTOCOL, "receiver at " + receiver + " " + what);
+    }
+
     private long sendParts(
-            SocketChannel channel, ByteBuffer header, boolean copies, PieceViews views)
+            SocketChannel channel,
+            ByteBuffer header,
+            boolean copies,
+            boolean sums,
+            PieceViews views)
             throws IOException {
         var runs = copies ? HostWire.buffer(HostWire.MOST_RUNS_BYTES) : header;
-        long bytes = 0;
+        var place = new Place(source);
         for (int part = 0; part < source.parts().size(); part++) {
             if (copies && !isAvailable(part)) {
                 awaitCopied(channel, told); // who waits for those parts may make the next one
             }
             await(part + 1, false);
             if (copies) {
-                tellPart(channel, runs, part, views);
-            } else {
-                sendPart(channel, header, part, views);
-                partSent();
+                tellPart(channel, runs, place, part, sums, views);
+                continue;
             }
-            bytes += source.parts().get(part).bytes();
+            sendPart(channel, header, place, part, sums, views);
+            partSent();
         }
-        return bytes;
+        return source.bytes();
     }
 
     /// Has the receiver copy a part.
-    private void tellPart(SocketChannel channel, ByteBuffer room, int index, PieceViews views)
+    private void tellPart(
+            SocketChannel channel,
+            ByteBuffer room,
+            Place place,
+            int part,
+            boolean sums,
+            PieceViews views)
             throws IOException {
-        var part = source.parts().get(index);
-        for (int first = 0; first < part.count(); ) {
+        while (place.part() == part) {
             awaitCopied(channel, told - MOST_TOLD + 1);
-            int count = HostWire.pieceBlocks(part, first);
-            views.show(index, part, first, count);
-            putPiece(room, index, first, count, views);
+            int count = show(place, sums, views);
+            putPiece(room, place, count, sums ? views.crc() : 0, views.bytes());
             room.putInt(views.count()).putInt(0);
             for (int run = 0; run < views.count(); run++) {
                 room.putLong(views.address(run)).putLong(views.length(run));
             }
             HostWire.writeFully(channel, room.flip());
             told++;
-            first += count;
+            place.advance(count);
         }
-        lastPieces[index] = told;
-        ready = index + 1;
+        lastPieces[part] = told;
+        ready = part + 1;
+    }
+
+    /// Shows the next blocks, and sums them where that is wanted.
+    private static int show(Place place, boolean sums, PieceViews views) {
+        int count = place.shown(Integer.MAX_VALUE);
+        views.show(place.part(), place.current(), place.first(), count);
+        if (sums) {
+            views.resetSum();
+            views.sum();
+        }
+        return count;
+    }
+
+    private static void putPiece(ByteBuffer header, Place place, int count, int crc, long bytes) {
+        header.clear();
+        header.putInt(place.part()).putInt(place.first()).putInt(count).putInt(crc).putLong(bytes);
+    }
+
+    /// Sends a part: as one piece, or in pieces small enough to be summed.
+    private void sendPart(
+            SocketChannel channel,
+            ByteBuffer header,
+            Place place,
+            int part,
+            boolean sums,
+            PieceViews views)
+            throws IOException {
+        var all = source.parts().get(part);
+        if (!sums && all.count() > 0) {
+            putPiece(header, place, all.count(), 0, all.bytes());
+            HostWire.writeFully(channel, header.flip());
+        }
+        while (place.part() == part) {
+            int count = show(place, sums, views);
+            if (sums) {
+                putPiece(header, place, count, views.crc(), views.bytes());
+                HostWire.writeFully(channel, header.flip());
+            }
+            views.write(channel);
+            place.advance(count);
+        }
     }
 
     /// Waits until the receiver has copied that many pieces.
@@ -212,24 +278,6 @@ final class HostSending implements DataPlane.Sending {
             }
         } finally {
             lock.unlock();
-        }
-    }
-
-    private static void putPiece(
-            ByteBuffer header, int index, int first, int count, PieceViews views) {
-        header.clear();
-        header.putInt(index).putInt(first).putInt(count).putInt(views.crc()).putLong(views.bytes());
-    }
-
-    private void sendPart(SocketChannel channel, ByteBuffer header, int index, PieceViews views)
-            throws IOException {
-        var part = source.parts().get(index);
-        for (int first = 0; first < part.count(); ) {
-            int count = HostWire.pieceBlocks(part, first);
-            views.show(index, part, first, count);
-            putPiece(header, index, first, count, views);
-            views.write(channel, header.flip());
-            first += count;
         }
     }
 

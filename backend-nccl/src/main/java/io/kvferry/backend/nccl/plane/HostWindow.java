@@ -51,14 +51,15 @@ final class HostWindow implements DataPlane.Window {
     /// A connection showed the grant: reads until all is there, and says how it ended.
     ///
     /// @param memory of the sender, where this process may copy it
+    /// @param sums whether the pieces carry checksums
     /// @return false, with nothing done, when the window is closed or another connection fills it
-    boolean fill(SocketChannel channel, Optional<SenderMemory> memory) {
+    boolean fill(SocketChannel channel, Optional<SenderMemory> memory, boolean sums) {
         if (!adopt(channel)) {
             return false;
         }
         DataPlane.Outcome outcome;
         try {
-            long bytes = read(channel, memory);
+            long bytes = read(channel, memory, sums);
             outcome = new DataPlane.Outcome.Done(bytes);
         } catch (KvFerryException e) {
             outcome = new DataPlane.Outcome.Failed(Failure.of(e));
@@ -86,33 +87,32 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
-    private static void answer(SocketChannel channel, Optional<SenderMemory> memory)
+    private static void answer(SocketChannel channel, Optional<SenderMemory> memory, boolean sums)
             throws IOException {
-        var go = HostWire.buffer(2 * Integer.BYTES + PeerProcess.PROBE_BYTES).putInt(0);
-        if (memory.isPresent()) {
-            go.putInt(HostWire.WAY_COPIED).put(memory.get().token());
-        } else {
-            go.putInt(HostWire.WAY_SENT);
-        }
+        var go = HostWire.buffer(HostWire.GO_BYTES + PeerProcess.PROBE_BYTES).putInt(0);
+        go.putInt(memory.isPresent() ? HostWire.WAY_COPIED : HostWire.WAY_SENT);
+        go.putInt(sums ? 1 : 0);
+        memory.ifPresent(sender -> go.put(sender.token()));
         HostWire.writeFully(channel, go.flip());
     }
 
-    private long read(SocketChannel channel, Optional<SenderMemory> memory) throws IOException {
+    private long read(SocketChannel channel, Optional<SenderMemory> memory, boolean sums)
+            throws IOException {
+        answer(channel, memory, sums);
         var views = idle.take();
         try {
-            return read(channel, memory, views);
+            return read(channel, memory, sums, views);
         } finally {
             idle.give(views);
         }
     }
 
-    private long read(SocketChannel channel, Optional<SenderMemory> memory, PieceViews views)
+    private long read(
+            SocketChannel channel, Optional<SenderMemory> memory, boolean sums, PieceViews views)
             throws IOException {
-        answer(channel, memory);
         var copied = HostWire.buffer(Integer.BYTES);
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
-        int parts = target.parts().size();
-        var received = new int[parts];
+        var place = new Place(target);
         long total = 0;
         while (true) {
             header.clear();
@@ -124,38 +124,35 @@ final class HostWindow implements DataPlane.Window {
             int crc = header.getInt();
             long length = header.getLong();
             if (part == HostWire.END) {
-                checkAll(received, total, length);
+                checkAll(place, total, length);
                 return total;
             }
-            if (part < 0
-                    || part >= parts
-                    || first != received[part]
+            if (place.isEnd()
+                    || part != place.part()
+                    || first != place.first()
                     || count < 1
-                    || count > target.parts().get(part).count() - first
-                    || length != count * target.parts().get(part).blockBytes()) {
+                    || count > place.current().count() - first
+                    || length != count * place.current().blockBytes()) {
                 throw protocol(
-                        "piece of part "
-                                + part
-                                + ", "
-                                + count
-                                + " blocks from "
-                                + first
-                                + " in "
-                                + length
-                                + " bytes fits no place of the window");
+                        "piece of part %d, %d blocks from %d in %d bytes, does not fit at %s"
+                                .formatted(part, count, first, length, place));
             }
-            views.show(part, target.parts().get(part), first, count);
+            views.resetSum();
             if (memory.isPresent()) {
+                views.show(part, place.current(), first, count);
                 memory.get().copy(channel, views);
+                place.advance(count);
+                if (sums) {
+                    views.sum();
+                }
             } else {
-                views.read(channel);
+                readPiece(channel, place, count, sums, views);
             }
-            if (views.crc() != crc) {
+            if (sums && views.crc() != crc) {
                 throw new KvFerryException(
                         ErrorCode.CORRUPT,
                         "checksum of part " + part + ", blocks from " + first + ", is wrong");
             }
-            received[part] = first + count;
             total += length;
             if (memory.isPresent()) {
                 HostWire.writeInt(channel, copied, 0);
@@ -163,17 +160,24 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
-    private void checkAll(int[] received, long total, long announced) {
-        for (int part = 0; part < received.length; part++) {
-            if (received[part] != target.parts().get(part).count()) {
-                throw protocol(
-                        "the end came after "
-                                + received[part]
-                                + " of "
-                                + target.parts().get(part).count()
-                                + " blocks of part "
-                                + part);
+    private static void readPiece(
+            SocketChannel channel, Place place, int count, boolean sums, PieceViews views)
+            throws IOException {
+        for (int left = count; left > 0; ) {
+            int blocks = place.shown(left);
+            views.show(place.part(), place.current(), place.first(), blocks);
+            views.read(channel);
+            if (sums) {
+                views.sum();
             }
+            place.advance(blocks);
+            left -= blocks;
+        }
+    }
+
+    private static void checkAll(Place place, long total, long announced) {
+        if (!place.isEnd()) {
+            throw protocol("the end came before " + place);
         }
         if (total != announced) {
             throw protocol("the end says " + announced + " bytes, there were " + total);

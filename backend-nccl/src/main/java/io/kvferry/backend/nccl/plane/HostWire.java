@@ -13,37 +13,44 @@ import java.nio.channels.SocketChannel;
 ///
 /// ```
 /// sender:   magic i32, version i32, grant 16 bytes,
-///           pid i32, 0 i32, start i64, namespace i64, probe i64     the sender as a process, or zeros
+///           pid i32                                       of the sender as a process, or 0
+///           sums i32                                      1: it wants checksums
+///           start i64, namespace i64, probe i64           of the process
 /// receiver: code i32                                      0: go on; else an ErrorCode, and the end
 ///           way i32                                       0: the sender sends the blocks
 ///                                                         1: the receiver copies them, and
-///           token 32 bytes                                which the sender puts at its probe first
-/// sender:   piece*  = part i32, first i32, count i32, crc32c i32, length i64, and then
+///           sums i32                                      1: pieces carry checksums, as one end wants
+///           token 32 bytes                                way 1: which the sender puts at its probe
+/// sender:   piece*  = part i32, first i32, count i32, crc32c or 0 i32, length i64, and then
 ///             way 0: the bytes
 ///             way 1: runs i32, 0 i32, and for each run its address i64 and length i64
 ///           end     = -1, 0, 0, 0, bytes of all pieces i64
 /// receiver: code i32                                      way 1: after each piece; after the end
 /// ```
 ///
-/// The pieces of a part come in order and without a gap. The end comes when all pieces have been
-/// answered: so what was copied was copied while the sender kept its blocks as they were.
+/// The pieces come in the order of the blocks and without a gap, and none goes on over the end of
+/// its part: so ends whose parts differ find out. The end comes when all pieces have been answered:
+/// so what was copied was copied while the sender kept its blocks as they were.
+///
+/// A peer of another version is answered with INCOMPATIBLE.
 final class HostWire {
     static final int MAGIC = 0x4b564631;
-    static final int VERSION = 2;
+    static final int VERSION = 3;
 
     /// Magic, version and grant.
     static final int HELLO_BYTES = 24;
 
     static final int PROCESS_BYTES = 32;
+
+    /// Of the receiver's first answer: code, way, sums.
+    static final int GO_BYTES = 12;
+
     static final int PIECE_BYTES = 24;
     static final int RUNS_BYTES = 8;
     static final int RUN_BYTES = 16;
     static final int END = -1;
     static final int WAY_SENT = 0;
     static final int WAY_COPIED = 1;
-
-    /// Of a piece: small enough that its checksum finds it in the cache of the processor.
-    private static final long MOST_PIECE = 1 << 20;
 
     static final int MOST_BLOCKS = 512;
 
@@ -57,18 +64,15 @@ final class HostWire {
     }
 
     /// Without the process.
-    static ByteBuffer hello(Grant grant) {
+    static ByteBuffer hello(Grant grant, boolean sums) {
         return buffer(HELLO_BYTES + PROCESS_BYTES)
                 .putInt(MAGIC)
                 .putInt(VERSION)
                 .putLong(grant.high())
-                .putLong(grant.low());
-    }
-
-    /// Blocks of the next piece of a part.
-    static int pieceBlocks(Placement.Part part, int first) {
-        long fit = Math.clamp(MOST_PIECE / part.blockBytes(), 1, MOST_BLOCKS);
-        return (int) Math.min(fit, part.count() - first);
+                .putLong(grant.low())
+                .putInt(0)
+                .putInt(sums ? 1 : 0)
+                .clear();
     }
 
     /// @param number room for one, used again and again

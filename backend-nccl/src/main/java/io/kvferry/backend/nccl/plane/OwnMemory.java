@@ -7,7 +7,6 @@ import io.kvferry.toolkit.crossmemory.ProcessIdentity;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.Optional;
@@ -33,25 +32,15 @@ final class OwnMemory implements AutoCloseable {
             throws IOException {
         boolean offers =
                 SELF.isPresent()
-                        && isSameHost(connection)
+                        && PlanePort.isWithinHost(connection)
                         && source.parts().stream().allMatch(part -> part.segment().isNative());
         return offers ? Optional.of(new OwnMemory(SELF.get())) : Optional.empty();
     }
 
-    /// Both ends have one address. Which containers have together when they share their network;
-    /// they are told apart by their pid namespaces.
-    private static boolean isSameHost(SocketChannel connection) throws IOException {
-        return connection.getLocalAddress() instanceof InetSocketAddress here
-                && connection.getRemoteAddress() instanceof InetSocketAddress there
-                && here.getAddress().equals(there.getAddress());
-    }
-
     void putProcess(ByteBuffer hello) {
-        hello.putInt(self.pid())
-                .putInt(0)
-                .putLong(self.startTicks())
-                .putLong(self.pidNamespace())
-                .putLong(probe.address());
+        hello.position(HostWire.HELLO_BYTES);
+        hello.putInt(self.pid()).position(HostWire.HELLO_BYTES + 2 * Integer.BYTES);
+        hello.putLong(self.startTicks()).putLong(self.pidNamespace()).putLong(probe.address());
     }
 
     void show(byte[] token) {

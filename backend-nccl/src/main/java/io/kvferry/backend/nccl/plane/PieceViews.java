@@ -15,10 +15,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.CRC32C;
 
-/// The blocks of one piece after the other as the runs of memory in which they lie, and what reads,
-/// writes and checks them. What it needs of Java's heap it keeps: a transfer that goes through the
-/// same memory as one before allocates nothing for its pieces. It does for scattered blocks of a
-/// segment over 1 GiB, and where runs under 64 KiB are gathered to go over TCP.
+/// Blocks of a transfer, some after the other, as the runs of memory in which they lie, and what
+/// reads, writes and checks them. What it needs of Java's heap it keeps: a transfer that goes
+/// through the same memory as one before allocates nothing for its pieces. It does for scattered
+/// blocks of a segment over 1 GiB, and where runs under 64 KiB are gathered to go over TCP.
 ///
 /// Threading: one thread at a time.
 final class PieceViews {
@@ -177,17 +177,25 @@ final class PieceViews {
         return runs[run].limit() - (long) starts[run];
     }
 
-    int crc() {
+    /// Begins a checksum.
+    void resetSum() {
         crc.reset();
+    }
+
+    /// Adds what is shown to the checksum.
+    void sum() {
         for (int run = 0; run < count; run++) {
             crc.update(runs[run].position(starts[run]));
             runs[run].position(starts[run]);
         }
+    }
+
+    /// The checksum since it was begun.
+    int crc() {
         return (int) crc.getValue();
     }
 
-    void write(SocketChannel to, ByteBuffer header) throws IOException {
-        HostWire.writeFully(to, header);
+    void write(SocketChannel to) throws IOException {
         for (int run = 0; run < count; ) {
             if (length(run) >= LONE_RUN) {
                 HostWire.writeFully(to, runs[run++]);

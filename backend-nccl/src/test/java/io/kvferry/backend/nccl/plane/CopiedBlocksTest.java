@@ -118,13 +118,14 @@ class CopiedBlocksTest {
             receiver.receive(grant, placement(to), Deadline.in(SOON), received::complete);
             var port = Integer.parseInt(receiver.address().split(":")[1]);
             channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port));
-            var hello = HostWire.hello(grant);
-            hello.putInt(pid).putInt(0).putLong(start).putLong(namespace);
+            var hello = HostWire.hello(grant, true).position(HostWire.HELLO_BYTES);
+            hello.putInt(pid).putInt(1).putLong(start).putLong(namespace);
             hello.putLong(probeAddress == 0 ? probe.address() : probeAddress);
             HostWire.writeFully(channel, hello.flip());
             var number = HostWire.buffer(Integer.BYTES);
             assertThat(HostWire.readInt(channel, number)).isZero();
             way = HostWire.readInt(channel, number);
+            assertThat(HostWire.readInt(channel, number)).as("checksums").isOne();
             if (way == HostWire.WAY_COPIED) {
                 var token = ByteBuffer.allocate(32);
                 HostWire.readFully(channel, token);
@@ -133,10 +134,19 @@ class CopiedBlocksTest {
         }
 
         void tell(long[]... runs) throws IOException {
+            tell(0, runs);
+        }
+
+        /// @param damage of the checksum
+        void tell(int damage, long[]... runs) throws IOException {
             var crc = new CRC32C();
             crc.update(secret.asByteBuffer());
             var piece = HostWire.buffer(24 + 8 + 16 * runs.length);
-            piece.putInt(0).putInt(0).putInt(2).putInt((int) crc.getValue()).putLong(2 * BYTES);
+            piece.putInt(0)
+                    .putInt(0)
+                    .putInt(2)
+                    .putInt((int) crc.getValue() ^ damage)
+                    .putLong(2 * BYTES);
             piece.putInt(runs.length).putInt(0);
             for (var run : runs) {
                 piece.putLong(run[0]).putLong(run[1]);
@@ -177,7 +187,11 @@ class CopiedBlocksTest {
             assertThat(HostWire.readInt(stranger.channel, number)).isZero();
             assertThat(stranger.to.mismatch(stranger.secret)).isEqualTo(-1);
         }
-        assertThat(planes).hasSize(2);
+        try (var stranger = stranger()) {
+            stranger.tell(1, new long[] {stranger.secret.address(), 2 * BYTES});
+            assertThat(code(await(stranger.received))).isEqualTo(ErrorCode.CORRUPT);
+        }
+        assertThat(planes).hasSize(3);
     }
 
     @Test

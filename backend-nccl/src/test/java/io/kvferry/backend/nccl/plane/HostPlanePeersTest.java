@@ -112,7 +112,7 @@ class HostPlanePeersTest {
             crc.update(body);
             var frame = ByteBuffer.allocate(56 + 24 + 128).order(ByteOrder.LITTLE_ENDIAN);
             frame.putInt(HostWire.MAGIC).putInt(HostWire.VERSION);
-            frame.putLong(grant.high()).putLong(grant.low()).position(56);
+            frame.putLong(grant.high()).putLong(grant.low()).putInt(0).putInt(1).position(56);
             frame.putInt((int) piece[0]).putInt((int) piece[1]).putInt((int) piece[2]);
             frame.putInt((int) crc.getValue()).putLong(piece[3]);
             frame.put(body);
