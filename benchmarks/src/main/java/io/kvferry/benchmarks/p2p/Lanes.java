@@ -2,6 +2,7 @@
 package io.kvferry.benchmarks.p2p;
 
 import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.toolkit.memory.HostPages;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -12,7 +13,7 @@ import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
 import java.util.stream.IntStream;
 
-/// Memory of one process, a piece for each stream.
+/// Memory of one process, made as an engine makes its cache, a piece for each stream.
 ///
 /// Threading: immutable; each lane is used by one thread at a time.
 final class Lanes implements AutoCloseable {
@@ -24,7 +25,7 @@ final class Lanes implements AutoCloseable {
 
     Lanes(int lanes, long laneBytes) {
         this.laneBytes = laneBytes;
-        all = arena.allocate(lanes * laneBytes, 4096);
+        all = HostPages.allocate(lanes * laneBytes, arena);
         all.fill((byte) 7);
     }
 

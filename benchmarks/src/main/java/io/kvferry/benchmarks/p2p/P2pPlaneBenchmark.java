@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.p2p;
 
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.wire.CacheShape;
@@ -13,6 +14,8 @@ import io.kvferry.benchmarks.ChildJvm;
 import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.mooncake.Iperf;
+import io.kvferry.benchmarks.mooncake.LimitProgram;
+import io.kvferry.benchmarks.mooncake.Shape;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -34,9 +37,10 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
-/// The host data plane between two JVMs: its rate beside that of plain sockets, and of iperf3 where
-/// it is installed, with as many streams; the layers of a push; many small tensors in one transfer
-/// beside a message for each. All of a row take turns, round by round.
+/// The host data plane between two JVMs: its rate beside that of plain sockets, of a C loop over as
+/// much memory where there is a compiler, and of iperf3, which sends one hot buffer, where it is
+/// installed, with as many streams; the layers of a push; many small tensors in one transfer beside
+/// a message for each. All of a row take turns, round by round.
 public final class P2pPlaneBenchmark implements Benchmark {
     private static final long[] BLOCKS = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
     private static final int[] STREAMS = {1, 2, 4};
@@ -57,8 +61,9 @@ public final class P2pPlaneBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "host data plane of P2pNcclConnector beside plain sockets and iperf3, 1 to 4 streams; 32 layers of a push;"
-                + " tensors of 64 KiB in one transfer beside a message each; --copies: the plane copies by the kernel within this host";
+        return "host data plane of P2pNcclConnector beside plain sockets, a C loop over such memory and iperf3, 1 to 4 streams;"
+                + " 32 layers of a push; tensors of 64 KiB in one transfer beside a message each;"
+                + " --block KIB: only this size; --copies: the plane copies by the kernel within this host; --checksum: it sums, as between hosts";
     }
 
     @Override
@@ -68,8 +73,11 @@ public final class P2pPlaneBenchmark implements Benchmark {
         long laneBytes = quick ? 64L << 20 : 256L << 20;
         boolean copies = args.contains("--copies");
         var ways = copies ? HostPlane.Ways.ANY : HostPlane.Ways.TCP;
-        try (var run = new Run(lanes, laneBytes, quick ? QUICK_ROUNDS : ROUNDS, ways)) {
-            run.rates(quick ? new long[] {256 << 10} : BLOCKS);
+        var checksum =
+                args.contains("--checksum") ? HostPlane.Checksum.ALWAYS : HostPlane.Checksum.AUTO;
+        try (var run = new Run(lanes, laneBytes, quick ? QUICK_ROUNDS : ROUNDS, ways, checksum)) {
+            var block = Benchmark.option(args, "--block", quick ? "256" : "");
+            run.rates(block.isEmpty() ? BLOCKS : new long[] {Long.parseLong(block) << 10});
             run.layers(lanes * laneBytes / 2 / LAYERS);
             run.tensors();
             // The kernel may not permit copies between these two processes.
@@ -93,9 +101,11 @@ public final class P2pPlaneBenchmark implements Benchmark {
         private final int sink;
         private final String control;
         private final Optional<Path> iperf = Iperf.find();
+        private final Optional<LimitProgram> limit;
 
-        Run(int lanes, long laneBytes, int rounds, HostPlane.Ways ways) throws IOException {
-            this.plane = HostPlane.open("sender", "127.0.0.1", "127.0.0.1", ways);
+        Run(int lanes, long laneBytes, int rounds, HostPlane.Ways ways, HostPlane.Checksum checksum)
+                throws IOException, InterruptedException {
+            this.plane = HostPlane.open("sender", "127.0.0.1", "127.0.0.1", ways, checksum);
             this.rounds = rounds;
             this.laneBytes = laneBytes;
             this.lanes = new Lanes(lanes, laneBytes);
@@ -103,12 +113,17 @@ public final class P2pPlaneBenchmark implements Benchmark {
                     new ChildJvm(
                             PlaneChild.class,
                             List.of("-Xmx256m"),
-                            List.of(String.valueOf(lanes), String.valueOf(laneBytes), ways.name()),
+                            List.of(
+                                    String.valueOf(lanes),
+                                    String.valueOf(laneBytes),
+                                    ways.name(),
+                                    checksum.name()),
                             PlaneChild.LIMIT.multipliedBy(2));
             child.awaitReady();
             var ports = ask("ports").split(" ");
             sink = Integer.parseInt(ports[0]);
             control = ports[1];
+            limit = LimitProgram.start(lanes * laneBytes, LimitProgram.Pages.HUGE);
         }
 
         private String ask(String line) {
@@ -127,8 +142,10 @@ public final class P2pPlaneBenchmark implements Benchmark {
                             "MB a stream",
                             "plane GB/s",
                             "sockets GB/s",
+                            "C loop GB/s",
                             "iperf3 GB/s",
                             "of sockets: min, median, max",
+                            "of the C loop: min, median, max",
                             "of iperf3",
                             "CPU s/GB",
                             "sockets CPU s/GB",
@@ -146,19 +163,25 @@ public final class P2pPlaneBenchmark implements Benchmark {
             double bytes = (double) streams * laneBytes;
             var planes = new Turn[rounds];
             var plain = new Turn[rounds];
+            var loops = new Turn[rounds];
             var iperfs = new double[rounds];
             transfer(streams, block, 1, count); // connects, and compiles for the first row
             sockets(streams);
             long heap = 0;
             for (int round = 0; round < rounds; round++) {
-                for (int turn = 0; turn < 3; turn++) {
-                    switch ((turn + round) % 3) {
+                for (int turn = 0; turn < 4; turn++) {
+                    switch ((turn + round) % 4) {
                         case 0 -> {
                             long before = heapBytes();
                             planes[round] = transfer(streams, block, 1, count);
                             heap += heapBytes() - before;
                         }
                         case 1 -> plain[round] = sockets(streams);
+                        case 2 -> {
+                            if (limit.isPresent()) {
+                                loops[round] = loop(block, count, streams);
+                            }
+                        }
                         default -> {
                             if (iperf.isPresent()) {
                                 iperfs[round] = Iperf.rate(iperf.get(), streams, IPERF_SECONDS);
@@ -175,12 +198,21 @@ public final class P2pPlaneBenchmark implements Benchmark {
                     laneBytes / 1_000_000,
                     rate,
                     bytes / median(plain),
+                    limit.isPresent() ? bytes / median(loops) : "-",
                     iperf.isPresent() ? iperfRate : "-",
                     ratios(plain, planes),
+                    limit.isPresent() ? ratios(loops, planes) : "-",
                     iperf.isPresent() ? rate / iperfRate : "-",
                     cpu(planes) / bytes,
                     cpu(plain) / bytes,
                     heap / ((long) rounds * streams * count));
+        }
+
+        /// As many bytes between two processes in C.
+        private Turn loop(long block, int count, int streams) throws IOException {
+            var shape = new Shape(Operation.WRITE, (int) block, count, streams);
+            var moved = limit.orElseThrow().move(shape, 1, 1);
+            return new Turn(moved.nanos(), moved.cpuNanos());
         }
 
         private static long heapBytes() {
@@ -274,15 +306,21 @@ public final class P2pPlaneBenchmark implements Benchmark {
             double bytes = (double) LAYERS * layerBytes;
             var pushes = new Turn[rounds];
             var ideal = new Turn[rounds];
+            var loops = new Turn[rounds];
             var iperfs = new Turn[rounds];
             for (int round = 0; round < rounds; round++) {
-                for (int turn = 0; turn < 3; turn++) {
-                    switch ((turn + round) % 3) {
+                for (int turn = 0; turn < 4; turn++) {
+                    switch ((turn + round) % 4) {
                         case 0 -> pushes[round] = transfer(1, 1 << 20, LAYERS, blocks);
                         case 1 -> {
                             var one = sockets(1);
                             long nanos = (long) (one.nanos * bytes / laneBytes);
                             ideal[round] = new Turn(nanos, one.cpuNanos);
+                        }
+                        case 2 -> {
+                            if (limit.isPresent()) {
+                                loops[round] = loop(1 << 20, LAYERS * blocks, 1);
+                            }
                         }
                         default -> {
                             if (iperf.isPresent()) {
@@ -300,6 +338,8 @@ public final class P2pPlaneBenchmark implements Benchmark {
                             "last layer usable, ms",
                             "bytes / rate of one socket, ms",
                             "that by push: min, median, max",
+                            "C loop, ms",
+                            "that by push: min, median, max",
                             "bytes / rate of iperf3, ms",
                             "that by push: min, median, max");
             table.row(
@@ -308,6 +348,8 @@ public final class P2pPlaneBenchmark implements Benchmark {
                     median(pushes) / 1e6,
                     median(ideal) / 1e6,
                     ratios(ideal, pushes),
+                    limit.isPresent() ? median(loops) / 1e6 : "-",
+                    limit.isPresent() ? ratios(loops, pushes) : "-",
                     iperf.isPresent() ? median(iperfs) / 1e6 : "-",
                     iperf.isPresent() ? ratios(iperfs, pushes) : "-");
             table.print();
@@ -436,7 +478,10 @@ public final class P2pPlaneBenchmark implements Benchmark {
         }
 
         @Override
-        public void close() {
+        public void close() throws IOException {
+            if (limit.isPresent()) {
+                limit.get().close();
+            }
             child.close();
             channel.close();
             plane.close();

@@ -44,18 +44,20 @@ final class PlaneChild {
     /// Where the tensors of single puts come from.
     private final CompletableFuture<SocketChannel> puts = new CompletableFuture<>();
 
-    private PlaneChild(int lanes, long laneBytes, HostPlane.Ways ways) {
-        this.plane = HostPlane.open("receiver", HOST, HOST, ways);
+    private PlaneChild(
+            int lanes, long laneBytes, HostPlane.Ways ways, HostPlane.Checksum checksum) {
+        this.plane = HostPlane.open("receiver", HOST, HOST, ways, checksum);
         this.lanes = new Lanes(lanes, laneBytes);
     }
 
-    /// @param args number of lanes, bytes of each, how the bytes may go
+    /// @param args number of lanes, bytes of each, how the bytes may go, when they are summed
     public static void main(String[] args) throws Exception {
         var child =
                 new PlaneChild(
                         Integer.parseInt(args[0]),
                         Long.parseLong(args[1]),
-                        HostPlane.Ways.valueOf(args[2]));
+                        HostPlane.Ways.valueOf(args[2]),
+                        HostPlane.Checksum.valueOf(args[3]));
         try (var sink =
                 ServerSocketChannel.open()
                         .bind(new InetSocketAddress(InetAddress.getByName(HOST), 0))) {
