@@ -49,7 +49,7 @@ final class SendService implements StepPushes.Pushes {
         this.waiting =
                 new WaitingPulls(
                         own, own.settings().receiveLimit().plus(own.settings().transferLimit()));
-        this.decoders = new Decoders(own.settings().pushLimit());
+        this.decoders = new Decoders(own);
     }
 
     /// Begins to push; what may be sent is said to the task.
@@ -122,31 +122,14 @@ final class SendService implements StepPushes.Pushes {
             endPush(source, failed(ErrorCode.BACKPRESSURE, endpoint + " was too slow lately"));
             return;
         }
-        var offer =
-                new PeerMessage.Offer(
-                        new PeerMessage.Transfer(
-                                source.transfer(),
-                                own.epoch(),
-                                decoders.epoch(endpoint),
-                                own.shape(),
-                                source.prompt(),
-                                CacheBlocks.counts(source.tails())));
-        own.channel()
-                .exchange(
-                        endpoint,
-                        offer.encode(),
-                        own.settings().pushLimit(),
-                        own.settings().pushLimit(),
-                        SideChannel.Turn.SHORT,
-                        new Reply(answer ->
-                                own.loop().post(() -> onOffered(source, endpoint, answer))));
+        decoders.offer(source, endpoint, answer -> onOffered(source, endpoint, answer));
     }
 
     private void onOffered(Source source, String endpoint, PeerMessage answer) {
         if (sources.get(source.transfer()) != source || source.sending != null) {
             // It has ended, or the decoder's pull came first.
             if (answer instanceof PeerMessage.Granted late && !late.grant().equals(source.grant)) {
-                leaveUnused(source.transfer(), endpoint, late.grant());
+                decoders.leaveUnused(source.transfer(), endpoint, late.grant());
             }
             return;
         }
@@ -161,36 +144,12 @@ final class SendService implements StepPushes.Pushes {
                     begin(source, granted.grant(), granted.address(), granted.counts());
                 }
             }
-            case PeerMessage.Refused(var other, var failure) -> {
-                if (failure.code() == ErrorCode.STALE_INCARNATION) {
-                    decoders.restarted(endpoint);
-                } else if (failure.code() == ErrorCode.TIMEOUT) {
-                    decoders.tooSlow(
-                            endpoint); // the end of this wait may come before that of the step's
-                }
-                LOG.debug("{} (epoch {}) refuses an offer: {}", endpoint, other, failure);
-                own.outbox().count("p2p_offers_refused");
-                endPush(source, new Outcome.Failed(failure));
+            case PeerMessage.Refused refusal -> {
+                decoders.refused(endpoint, refusal);
+                endPush(source, new Outcome.Failed(refusal.failure()));
             }
             default -> endPush(source, failed(ErrorCode.PROTOCOL, "no answer to an offer"));
         }
-    }
-
-    /// The decoder need not wait for a sender.
-    private void leaveUnused(String transfer, String endpoint, Grant grant) {
-        own.channel()
-                .exchange(
-                        endpoint,
-                        new PeerMessage.Unused(transfer, own.epoch(), grant).encode(),
-                        own.settings().pushLimit(),
-                        own.settings().pushLimit(),
-                        SideChannel.Turn.SHORT,
-                        new Reply(answer -> {
-                            if (!(answer instanceof PeerMessage.Sent)) {
-                                LOG.debug(
-                                        "{} waits for {} in vain: {}", endpoint, transfer, answer);
-                            }
-                        }));
     }
 
     private void onHold(P2pPlan.Hold plan) {
@@ -423,7 +382,7 @@ final class SendService implements StepPushes.Pushes {
                 own.outbox().count("p2p_pushes_failed");
                 LOG.debug("push of {} failed: {}", source.transfer(), failure);
                 if (source.granter != null && source.grant != null) {
-                    leaveUnused(source.transfer(), source.granter, source.grant);
+                    decoders.leaveUnused(source.transfer(), source.granter, source.grant);
                 }
                 // A decoder whose window this was pulls again, and gets it from the hold.
                 reply(
