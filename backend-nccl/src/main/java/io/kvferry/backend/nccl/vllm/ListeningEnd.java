@@ -14,9 +14,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.HashMap;
-import java.util.List;
-import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -31,28 +28,21 @@ import java.util.concurrent.locks.ReentrantLock;
 final class ListeningEnd implements SideChannel.Requests {
     private static final Logger LOG = LoggerFactory.getLogger(ListeningEnd.class);
     private static final int MOST_BYTES = 64 << 10;
-    private static final int MOST_WAITING = 16;
 
     /// Less than a decoder waits for an answer.
     private static final Duration OFFER_WAIT = Duration.ofSeconds(5);
 
     private static final byte[] MISSING = new VllmMessage.Missing().encode();
 
-    /// libzmq connects anew by itself, and vLLM says NEW only once: a peer that is idle for a while
-    /// and is forgotten meanwhile could never be served again. The number of communicators is
-    /// bounded anyhow.
-    private static final Duration MISSED = Duration.ofHours(1);
-
     private static final Duration WARNED = Duration.ofSeconds(10);
 
     private final VllmParts own;
     private final @Nullable ReceivedTensors received;
     private final @Nullable OfferedPrompts offered;
-    private final ReentrantLock lock = new ReentrantLock();
-    private final Map<String, Caller> callers = new HashMap<>();
+    private final Callers callers = new Callers();
     private final AtomicLong refusedPeers = new AtomicLong();
+    private final ReentrantLock lock = new ReentrantLock();
     private Deadline warned = Deadline.in(Duration.ZERO);
-    private boolean closed;
 
     /// @param received takes PUT; null for a rank that takes none
     /// @param offered serves GET; null for a rank that has nothing to get
@@ -61,26 +51,6 @@ final class ListeningEnd implements SideChannel.Requests {
         this.own = own;
         this.received = received;
         this.offered = offered;
-    }
-
-    /// A peer, and the communicator that its NEW made.
-    private final class Caller {
-        private final String identity;
-        private final TensorLane lane;
-        private final Strand strand;
-        private SideChannel.@Nullable Asker asker;
-        private Deadline missed = Deadline.in(MISSED);
-        private boolean usable = true;
-
-        /// Its communicator is being made, or a message of it is being served.
-        private boolean busy = true;
-
-        Caller(String identity, TensorLane lane, SideChannel.Asker asker) {
-            this.identity = identity;
-            this.lane = lane;
-            this.asker = asker;
-            this.strand = new Strand("p2p-serve-" + identity, MOST_WAITING);
-        }
     }
 
     @Override
@@ -110,23 +80,23 @@ final class ListeningEnd implements SideChannel.Requests {
     }
 
     private interface Work {
-        void on(Caller caller);
+        void on(Callers.Caller caller);
     }
 
     /// @param refusal answers where there is no communicator, or too much waits for it
     private void serve(SideChannel.Asker asker, byte[] refusal, Work work) {
-        var caller = find(asker);
+        var caller = callers.find(asker);
         boolean taken =
                 caller != null
                         && caller.strand.offer(() -> {
-                            if (!use(caller, true)) {
+                            if (!callers.use(caller, true)) {
                                 refuse(asker, refusal);
                                 return;
                             }
                             try {
                                 work.on(caller);
                             } finally {
-                                use(caller, false);
+                                callers.use(caller, false);
                             }
                         });
         if (!taken) {
@@ -159,29 +129,6 @@ final class ListeningEnd implements SideChannel.Requests {
         }
     }
 
-    private @Nullable Caller find(SideChannel.Asker asker) {
-        lock.lock();
-        try {
-            var caller = closed ? null : callers.get(asker.identity());
-            if (caller != null) {
-                caller.asker = asker;
-            }
-            return caller;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private boolean use(Caller caller, boolean begins) {
-        lock.lock();
-        try {
-            caller.busy = begins && caller.usable;
-            return caller.usable; // one whose communicator failed waits to be dropped
-        } finally {
-            lock.unlock();
-        }
-    }
-
     // ---- NEW
 
     private void connect(SideChannel.Asker asker, byte[] id) {
@@ -190,7 +137,8 @@ final class ListeningEnd implements SideChannel.Requests {
             LOG.debug("{} says NEW and has no identity", asker.host());
             return;
         }
-        end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
+        var anew = new Failure(ErrorCode.PEER_LOST, identity + " has connected anew");
+        callers.end(identity, anew);
         TensorLane lane;
         try {
             lane = own.lanes().open(identity, id, 1);
@@ -198,28 +146,17 @@ final class ListeningEnd implements SideChannel.Requests {
             refuseNew(asker, e);
             return;
         }
-        var caller = new Caller(identity, lane, asker);
-        Caller old;
-        lock.lock();
-        try {
-            // Another connection may have said the same meanwhile.
-            old = closed ? caller : callers.put(identity, caller);
-        } finally {
-            lock.unlock();
-        }
-        if (old != null) {
-            leave(old, new Failure(ErrorCode.PEER_LOST, identity + " has connected anew"));
-        }
-        if (old == caller) {
+        var caller = new Callers.Caller(identity, lane, asker);
+        if (!callers.put(caller, anew)) {
             return;
         }
         caller.strand.add(() -> {
             try {
                 lane.awaitReady();
-                use(caller, false);
+                callers.use(caller, false);
             } catch (KvFerryException e) {
                 LOG.warn("no communicator with {}: {}", identity, e.getMessage());
-                drop(caller);
+                callers.drop(caller);
             }
         });
     }
@@ -243,43 +180,9 @@ final class ListeningEnd implements SideChannel.Requests {
         return refusedPeers.getAndSet(0);
     }
 
-    /// On its strand: nothing uses its communicator.
-    private void drop(Caller caller) {
-        lock.lock();
-        try {
-            callers.remove(caller.identity, caller);
-            if (!caller.usable) {
-                return;
-            }
-            caller.usable = false;
-        } finally {
-            lock.unlock();
-        }
-        caller.lane.close();
-    }
-
-    /// A peer has gone, or has connected anew.
-    private void end(String identity, Failure why) {
-        Caller caller;
-        lock.lock();
-        try {
-            caller = callers.remove(identity);
-        } finally {
-            lock.unlock();
-        }
-        if (caller != null) {
-            leave(caller, why);
-        }
-    }
-
-    private void leave(Caller caller, Failure why) {
-        caller.lane.abandon(why); // ends what the strand waits for
-        caller.strand.add(() -> drop(caller)); // nothing uses its communicator there
-    }
-
     // ---- PUT, on the strand of the caller
 
-    private void put(Caller caller, SideChannel.Asker asker, VllmMessage.Put put) {
+    private void put(Callers.Caller caller, SideChannel.Asker asker, VllmMessage.Put put) {
         var store = received;
         var id = TensorIds.parse(put.tensorId());
         if (store == null || id.isEmpty()) {
@@ -317,7 +220,7 @@ final class ListeningEnd implements SideChannel.Requests {
                 asker.answer(VllmMessage.PUT_NO_MEMORY);
             }
             if (!laneFits && (going || e.code() != ErrorCode.NO_MEMORY)) {
-                drop(caller); // nobody knows what the other side waits for
+                callers.drop(caller); // nobody knows what the other side waits for
             }
         }
     }
@@ -329,7 +232,7 @@ final class ListeningEnd implements SideChannel.Requests {
 
     // ---- GET, on the strand of the caller
 
-    private void get(Caller caller, SideChannel.Asker asker, VllmMessage.Get get) {
+    private void get(Callers.Caller caller, SideChannel.Asker asker, VllmMessage.Get get) {
         var prompts = offered;
         var id = TensorIds.parse(get.tensorId());
         if (prompts == null || id.isEmpty()) {
@@ -366,7 +269,7 @@ final class ListeningEnd implements SideChannel.Requests {
                 asker.answer(MISSING);
             }
             if (going || e.code() != ErrorCode.NO_MEMORY) {
-                drop(caller);
+                callers.drop(caller);
             }
         }
     }
@@ -375,59 +278,17 @@ final class ListeningEnd implements SideChannel.Requests {
 
     @Override
     public void onGone(SideChannel.Asker asker) {
-        var identity = asker.identity();
-        boolean busy = false;
-        boolean known = false;
-        lock.lock();
-        try {
-            var caller = callers.get(identity);
-            if (caller != null && caller.asker == asker) {
-                caller.asker = null;
-                caller.missed = Deadline.in(MISSED);
-                busy = caller.busy;
-                known = true;
-            } else if (caller == null) { // its communicator had failed before
-                known = !identity.isEmpty();
-            }
-        } finally {
-            lock.unlock();
-        }
-        if (busy) {
-            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has gone"));
-        }
-        if (known && received != null) {
-            received.peerLost(identity);
+        if (callers.gone(asker) && received != null) {
+            received.peerLost(asker.identity());
         }
     }
 
     /// Forgets peers that have not come back.
     void reap() {
-        List<String> old;
-        lock.lock();
-        try {
-            old =
-                    callers.values().stream()
-                            .filter(each -> each.asker == null && each.missed.passed())
-                            .map(each -> each.identity)
-                            .toList();
-        } finally {
-            lock.unlock();
-        }
-        for (var identity : old) {
-            LOG.warn("{} has not come back within {}: its communicator ends", identity, MISSED);
-            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has not come back"));
-        }
+        callers.reap();
     }
 
     void close() {
-        List<String> all;
-        lock.lock();
-        try {
-            closed = true;
-            all = List.copyOf(callers.keySet());
-        } finally {
-            lock.unlock();
-        }
-        all.forEach(identity -> end(identity, new Failure(ErrorCode.CLOSED, "closed here")));
+        callers.close();
     }
 }
