@@ -43,7 +43,7 @@ class HangTest {
                         }
                         return 0;
                     };
-            List<MemorySegment> memory = block(1, 600_000); // several pieces, hung in the first
+            List<MemorySegment> memory = block(1, 2_600_000); // several pieces, hung in the first
             var done = new CompletableFuture<BlockResult>();
             store.save(
                     BlockKey.of("k"),

@@ -43,13 +43,13 @@ class InterleavingTest {
     private static final int KEYS = 24;
 
     /// About a third of them.
-    private static final long QUOTA = 1_500_000;
+    private static final long QUOTA = 3_000_000;
 
     private static final int PROCESSES = 3;
 
     /// From one small segment to several pieces of a file of a run.
     private static final long[][] SHAPES = {
-        {700}, {5000, 3, 4093}, {30_000, 30_000, 30_000, 30_000}, {150_000, 200_000, 50_001}
+        {700}, {5000, 3, 4093}, {30_000, 30_000, 30_000, 30_000}, {800_000, 500_000, 50_001}
     };
 
     @TempDir Path folder;

@@ -17,17 +17,21 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/// Blocks that are read, checked and copied piece by piece.
+/// Blocks that are written, or read, checked and copied, piece by piece.
 class PieceTest {
-    private static final long PIECE = 256 << 10;
+    private static final long PIECE = PieceReader.PIECE_BYTES;
+    private static final long WRITTEN = GatherWriter.PIECE_BYTES;
     private static final BlockKey KEY = BlockKey.of("k");
 
     @TempDir Path root;
@@ -43,7 +47,19 @@ class PieceTest {
 
     @ParameterizedTest
     @ValueSource(
-            longs = {PIECE - 4096, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 4095, 3 * PIECE - 5000})
+            longs = {
+                PIECE - 4096,
+                PIECE,
+                PIECE + 1,
+                2 * PIECE,
+                2 * PIECE + 4095,
+                3 * PIECE - 5000,
+                WRITTEN - 4096,
+                WRITTEN,
+                WRITTEN + WRITTEN / 4,
+                WRITTEN + WRITTEN / 4 + 1,
+                2 * WRITTEN + 5000
+            })
     void loadsWhatWasSaved(long bytes) {
         try (var store = open()) {
             var driver = new StoreDriver(store);
@@ -61,6 +77,64 @@ class PieceTest {
                     assertThat(StoreDriver.same(saved, loaded)).isTrue();
                 }
             }
+        }
+    }
+
+    /// Their end is that of a piece, and of the file.
+    @Test
+    void savesEmptySegmentsBehindTheLastByte() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            long[] sizes = {2 * WRITTEN - 4096, 0, 0};
+            var saved = block(1, sizes);
+            var loaded = empty(sizes);
+            assertThat(driver.save(KEY, saved)).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.load(KEY, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(saved, loaded)).isTrue();
+        }
+    }
+
+    @Test
+    void writesABlockAndItsHeaderWithOneCallIfTheyAreLittleMoreThanAPiece() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            calls.log.clear();
+            driver.save(KEY, block(1, WRITTEN / 2, WRITTEN / 2));
+            assertThat(calls.log).filteredOn("write"::equals).hasSize(1);
+        }
+    }
+
+    /// The header that goes ahead of a block of several pieces does not fit it.
+    @Test
+    void noReaderAcceptsABlockBeforeItsLastWrite() throws Exception {
+        long bytes = 3 * WRITTEN;
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            var unfinished = new ArrayList<byte[]>();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("write")) {
+                            unfinished.add(temporary(store));
+                        }
+                        return 0;
+                    };
+            assertThat(driver.save(KEY, block(1, bytes))).isEqualTo(BlockResult.Done.STORED);
+            calls.hook = (_, _) -> 0;
+            var file = StoreDriver.file(store.config(), KEY);
+            assertThat(unfinished).hasSize(4);
+            assertThat(unfinished.getLast()).hasSize((int) Files.size(file));
+            for (byte[] content : unfinished) {
+                Files.write(file, content);
+                assertThat(driver.load(KEY, empty(bytes)).failedWith(ErrorCode.CORRUPT)).isTrue();
+            }
+        }
+    }
+
+    private static byte[] temporary(BlockStore store) {
+        try (var files = Files.list(store.core().folder().temps())) {
+            return Files.readAllBytes(files.findFirst().orElseThrow());
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 

@@ -26,8 +26,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /// A save at the quota writes over the file of the block that it evicts.
 class ReuseTest {
-    private static final long BYTES = 600_000; // several pieces
-    private static final long FILE = 4096 + 602_112;
+    private static final long BYTES = 2_600_000; // several pieces
+    private static final long FILE = 4096 + 2_600_960;
     private static final BlockKey OLD = BlockKey.of("old");
     private static final BlockKey NEW = BlockKey.of("new");
 
