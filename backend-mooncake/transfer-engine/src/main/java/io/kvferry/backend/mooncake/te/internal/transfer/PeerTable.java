@@ -111,9 +111,15 @@ public final class PeerTable {
         long now = System.nanoTime();
         if (now - lastSweep >= SWEEP_NANOS) {
             lastSweep = now;
-            var _ = Thread.ofVirtual().name("kvferry-te-sweep").start(this::sweep);
+            var _ = sweeper(this::sweep);
         }
         return !closed;
+    }
+
+    /// A platform thread: a socket that a virtual one has read once is made non-blocking for good,
+    /// and each wait of whoever uses it then costs a poll and a second call.
+    static Thread sweeper(Runnable sweep) {
+        return Thread.ofPlatform().name("kvferry-te-sweep").daemon().start(sweep);
     }
 
     private void sweep() {

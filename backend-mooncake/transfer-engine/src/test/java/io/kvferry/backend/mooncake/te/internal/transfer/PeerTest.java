@@ -11,17 +11,28 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
 
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 
 class PeerTest {
     private static final Duration SOON = Duration.ofSeconds(30);
     private static final Duration LONG = Duration.ofHours(1);
+    private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
+    private static final Path FLAGS = Path.of("/proc/self/fdinfo");
+
+    /// Of Linux's fcntl.h.
+    private static final int O_NONBLOCK = 04000;
 
     /// A job that has nothing to do.
     private static final class Idle implements Exchange.Job {
@@ -84,6 +95,49 @@ class PeerTest {
             }
             assertThat(peer.isUnused(Duration.ZERO)).isTrue();
             peer.drop();
+        }
+    }
+
+    /// Whoever looks at a resting connection leaves a socket that blocks, so that each wait of a
+    /// transfer is one call.
+    @Test
+    void connectionsBlockAfterTheyWereLookedAt() throws Exception {
+        Assumptions.assumeTrue(Files.isReadable(FLAGS), "flags by Linux's /proc");
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), watchdog);
+            var before = nonBlocking();
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            PeerTable.sweeper(() -> peer.sweep(Duration.ZERO, LONG)).join();
+            assertThat(peer.lanes()).isEqualTo(1);
+            assertThat(before).containsAll(nonBlocking());
+            peer.drop();
+        }
+    }
+
+    /// The sockets of this process that do not block.
+    private static Set<String> nonBlocking() throws IOException {
+        var found = new HashSet<String>();
+        try (var descriptors = Files.list(DESCRIPTORS)) {
+            for (var each : descriptors.toList()) {
+                try {
+                    var socket = Files.readSymbolicLink(each).toString();
+                    if (socket.startsWith("socket:") && (flags(each) & O_NONBLOCK) != 0) {
+                        found.add(socket);
+                    }
+                } catch (NoSuchFileException e) {
+                    continue; // closed meanwhile, as that of the list itself
+                }
+            }
+        }
+        return found;
+    }
+
+    private static int flags(Path descriptor) throws IOException {
+        try (var lines = Files.lines(FLAGS.resolve(descriptor.getFileName()))) {
+            return lines.filter(line -> line.startsWith("flags:"))
+                    .mapToInt(line -> Integer.parseInt(line.substring(6).strip(), 8))
+                    .sum();
         }
     }
 
