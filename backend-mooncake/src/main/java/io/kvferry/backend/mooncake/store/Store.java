@@ -104,7 +104,7 @@ public interface Store extends AutoCloseable {
     /// Removes the objects whose whole key the regular expression matches; leaves out leased ones
     /// unless forced, and those that are being written.
     ///
-    /// @return how many, or INVALID_PARAMS for an expression that is none
+    /// @return how many, or INVALID_PARAMS for an expression that is none or takes too long
     long removeByRegex(String regex, boolean force);
 
     /// Removes all objects of this identity, as [#removeByRegex].

@@ -21,8 +21,6 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.regex.Pattern;
-import java.util.regex.PatternSyntaxException;
 
 /// One user of an [EmbeddedStore]. May mount segments of its own, for which it has to ping.
 ///
@@ -223,12 +221,13 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     @Override
     public long removeByRegex(String regex, boolean force) {
+        var expression = KeyExpression.of(regex);
+        if (expression.isEmpty()) {
+            return StoreCode.INVALID_PARAMS.number();
+        }
         try {
-            var pattern = Pattern.compile(regex);
-            return isClosed()
-                    ? unavailable()
-                    : reads.removeAll(key -> pattern.matcher(key).matches(), force);
-        } catch (PatternSyntaxException _) {
+            return isClosed() ? unavailable() : reads.removeAll(expression.get()::matches, force);
+        } catch (KeyExpression.TooManySteps _) {
             return StoreCode.INVALID_PARAMS.number();
         }
     }

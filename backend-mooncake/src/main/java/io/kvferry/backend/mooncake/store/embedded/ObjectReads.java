@@ -213,21 +213,33 @@ final class ObjectReads {
         return code;
     }
 
+    /// @param which asked outside of all locks, since it is an expression of a user; what it throws
+    ///   ends the removal before anything is removed
     long removeAll(Predicate<String> which, boolean force) {
-        long now = store.time.now();
-        var removed = new long[1];
-        var copies = new ArrayList<DiskObject>();
+        var chosen = new ArrayList<StoredObject>();
         store.objects.forEach(object -> {
-            if (object.state == State.COMPLETE
-                    && object.identity.equals(client.identity())
-                    && (force || !object.isLeased(now))
-                    && which.test(object.key)) {
-                erase(object, copies);
-                removed[0]++;
+            if (object.state == State.COMPLETE && object.identity.equals(client.identity())) {
+                chosen.add(object);
             }
         });
+        chosen.removeIf(object -> !which.test(object.key));
+        long now = store.time.now();
+        long removed = 0;
+        var copies = new ArrayList<DiskObject>();
+        for (StoredObject object : chosen) {
+            ObjectShard shard = store.objects.shardOf(object.hash);
+            shard.lock();
+            try {
+                if (object.state == State.COMPLETE && (force || !object.isLeased(now))) {
+                    erase(object, copies);
+                    removed++;
+                }
+            } finally {
+                shard.unlock();
+            }
+        }
         store.offloads.forget(copies);
-        return removed[0];
+        return removed;
     }
 
     void dropDamaged(String key) {
