@@ -217,6 +217,9 @@ final class Puts {
             if (code == 0 && object != null && object.state == State.PROCESSING) {
                 complete(object, checksum);
             }
+            if (code != 0) {
+                releaseDiscarded(client, number);
+            }
             return code;
         } finally {
             shard.unlock();
@@ -253,6 +256,7 @@ final class Puts {
             StoredObject object = shard.find(client.identity(), key, hash);
             int code = mayEnd(object, client, number);
             if (code != 0 || object == null) {
+                releaseDiscarded(client, number);
                 return code;
             }
             if (object.state == State.COMPLETE) {
@@ -292,6 +296,25 @@ final class Puts {
         open.decrementAndGet();
         synchronized (discarded) {
             discarded.add(put);
+        }
+    }
+
+    /// The writer of a put that was discarded says that it writes no more. Under the lock of its
+    /// shard.
+    private void releaseDiscarded(EmbeddedClient client, long number) {
+        StoredObject over = null;
+        synchronized (discarded) {
+            for (Iterator<StoredObject> at = discarded.iterator(); over == null && at.hasNext(); ) {
+                StoredObject put = at.next();
+                if (put.put == number && put.writer == client.number()) {
+                    at.remove();
+                    over = put;
+                }
+            }
+        }
+        if (over != null) {
+            over.freeMemory();
+            store.counters.releases.increment();
         }
     }
 

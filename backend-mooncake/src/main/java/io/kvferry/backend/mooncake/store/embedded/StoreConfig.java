@@ -10,8 +10,8 @@ import java.util.function.LongSupplier;
 /// @param renewLeases whether a read of a batch prolongs its leases rather than fail with
 ///   LEASE_EXPIRED. Mooncake does not
 /// @param putDiscard after which an unfinished put can be replaced by another
-/// @param putRelease after which the memory of a replaced put is used again: until then its writer
-///   may still write to it
+/// @param putRelease after which the memory of a replaced put is used again, if its writer has not
+///   ended or revoked it before: until then it may still write to it
 /// @param highWatermark share of the memory in use above which objects are evicted
 /// @param evictionRatio share of the objects that one eviction takes at least
 /// @param evictSoftPinned whether an eviction may take soft-pinned objects when nothing else is
@@ -34,6 +34,8 @@ public record StoreConfig(
         boolean checksums,
         LongSupplier clock,
         Duration tick) {
+    private static final Duration NEVER = Duration.ofDays(36_500);
+
     /// Mooncake's defaults, and leases that are renewed.
     public static final StoreConfig DEFAULT =
             new StoreConfig(
@@ -105,6 +107,22 @@ public record StoreConfig(
                 evictSoftPinned,
                 clientTime,
                 on,
+                clock,
+                tick);
+    }
+
+    /// The memory of a replaced put is used again only when its writer has ended or revoked it.
+    public StoreConfig withoutPutRelease() {
+        return new StoreConfig(
+                leaseTime,
+                renewLeases,
+                putDiscard,
+                NEVER,
+                highWatermark,
+                evictionRatio,
+                evictSoftPinned,
+                clientTime,
+                checksums,
                 clock,
                 tick);
     }

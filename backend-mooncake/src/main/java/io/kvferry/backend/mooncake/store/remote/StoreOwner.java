@@ -155,14 +155,20 @@ public final class StoreOwner implements AutoCloseable {
 
     private static EmbeddedStore open(Settings settings, TransferEngine engine) {
         if (settings.disk().isEmpty()) {
-            return EmbeddedStore.open(settings.store());
+            return EmbeddedStore.open(fenced(settings.store()));
         }
         var tier =
                 DiskTier.open(
                         settings.disk().get(),
                         bytes -> take(engine, bytes),
                         FileCalls.ofPlatform());
-        return EmbeddedStore.open(settings.store(), tier);
+        return EmbeddedStore.open(fenced(settings.store()), tier);
+    }
+
+    /// The session of a writer revokes its puts when their grant is closed. That may take longer
+    /// than any time that could be set here, and the memory must not be used again before.
+    static StoreConfig fenced(StoreConfig store) {
+        return store.withoutPutRelease();
     }
 
     private String open() {

@@ -153,6 +153,24 @@ class PutStatesTest {
     }
 
     @Test
+    void theMemoryOfAReplacedPutIsUsedAgainWhenItsWriterSaysThatItIsOver() {
+        var ended = start(one, "k").started();
+        var revoked = start(one, "l").started();
+        stepped.pass(Duration.ofSeconds(31));
+        start(two, "k");
+        store.tick();
+        assertThat(store.usage().discarded()).isEqualTo(2 * SIZE);
+        assertThat(two.putEnd("k", ended.number(), 0)).isEqualTo(code(StoreCode.INVALID_WRITE));
+        assertThat(store.usage().discarded()).as("of another client").isEqualTo(2 * SIZE);
+        assertThat(one.putEnd("k", ended.number(), 0)).isEqualTo(code(StoreCode.ILLEGAL_CLIENT));
+        assertThat(store.usage().discarded()).isEqualTo(SIZE);
+        assertThat(one.putRevoke("l", revoked.number()))
+                .isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
+        assertThat(store.usage().discarded()).isZero();
+        assertThat(store.usedBytes()).isEqualTo(SIZE);
+    }
+
+    @Test
     void unmountingTakesUnfinishedAndReplacedPutsToo() {
         start(one, "k");
         stepped.pass(Duration.ofSeconds(31));

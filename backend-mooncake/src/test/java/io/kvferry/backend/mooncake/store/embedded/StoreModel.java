@@ -238,7 +238,14 @@ final class StoreModel {
             item.lease = now;
             item.softEnd = item.soft == 0 ? 0 : now + item.soft;
         }
+        if (code != 0) {
+            releaseDiscarded(writer, put);
+        }
         return code;
+    }
+
+    private void releaseDiscarded(int writer, long put) {
+        free(discarded.stream().filter(item -> item.writer == writer && item.put == put).toList());
     }
 
     int revoke(Key key, int writer, long put) {
@@ -249,6 +256,8 @@ final class StoreModel {
         }
         if (code == 0) {
             erase(Objects.requireNonNull(item));
+        } else {
+            releaseDiscarded(writer, put);
         }
         return code;
     }
@@ -357,9 +366,13 @@ final class StoreModel {
 
     private int release() {
         var due = discarded.stream().filter(item -> now - item.start >= 600 * SECOND).toList();
-        discarded.removeAll(due);
-        due.forEach(item -> item.place.used--);
+        free(due);
         return due.size();
+    }
+
+    private void free(List<Item> over) {
+        discarded.removeAll(over);
+        over.forEach(item -> item.place.used--);
     }
 
     private long evict(double used) {
