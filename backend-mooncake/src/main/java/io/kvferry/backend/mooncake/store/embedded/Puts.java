@@ -178,10 +178,11 @@ final class Puts {
         }
     }
 
-    /// An eviction can help only where there are as many segments as replicas are wanted.
+    /// An eviction can help only where there are as many segments as replicas are wanted, and never
+    /// for what is larger than every segment: it would cost all other objects.
     private int noRoom(EmbeddedClient client, long size, PutOptions options) {
         store.counters.allocFailures.increment();
-        if (store.segments.count() >= options.replicas()) {
+        if (store.segments.count() >= options.replicas() && size <= store.segments.largest()) {
             store.wantEviction();
         }
         client.foundNoRoom(size);

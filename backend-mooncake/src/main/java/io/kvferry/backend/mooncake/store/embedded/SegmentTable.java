@@ -78,6 +78,15 @@ final class SegmentTable {
         return sum;
     }
 
+    /// Bytes of the largest one.
+    long largest() {
+        long largest = 0;
+        for (Segment segment : segments) {
+            largest = Math.max(largest, segment.capacity());
+        }
+        return largest;
+    }
+
     long usedBytes() {
         long sum = 0;
         for (Segment segment : segments) {

@@ -285,4 +285,19 @@ class EvictionTest {
                 .containsEntry("master_attempted_evictions_total", 1L)
                 .containsEntry("master_successful_evictions_total", 1L);
     }
+
+    @Test
+    void anObjectThatFitsNowhereCostsNoOther() {
+        fill(0, 50);
+        try (var large = Arena.ofConfined()) {
+            var batch = new StoreBatch().add("large").buffer(large.allocate((ROOM + 1) * SIZE));
+            for (int i = 0; i < 20; i++) {
+                var results = new int[1];
+                user.put(batch, PutOptions.DEFAULT, results);
+                assertThat(results[0]).isEqualTo(StoreCode.NO_AVAILABLE_HANDLE.number());
+                assertThat(store.tick()).isZero();
+            }
+        }
+        assertThat(store.keyCount()).isEqualTo(50);
+    }
 }
