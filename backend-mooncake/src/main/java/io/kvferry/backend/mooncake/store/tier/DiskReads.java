@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -31,6 +32,20 @@ final class DiskReads implements AutoCloseable {
 
     /// @param uses what buckets are stamped with when they are used
     DiskReads(BucketFolder folder, Duration limit, int count, AtomicLong uses) {
+        this(
+                folder,
+                limit,
+                count,
+                uses,
+                Thread.ofPlatform().daemon().name("kvferry-store-disk-read-", 0).factory());
+    }
+
+    DiskReads(
+            BucketFolder folder,
+            Duration limit,
+            int count,
+            AtomicLong uses,
+            ThreadFactory factory) {
         this.uses = uses;
         this.folder = folder;
         this.limitNanos = limit.toNanos();
@@ -41,7 +56,7 @@ final class DiskReads implements AutoCloseable {
                         30,
                         TimeUnit.SECONDS,
                         new ArrayBlockingQueue<>(MOST_WAITING),
-                        Thread.ofPlatform().daemon().name("kvferry-store-disk-read-", 0).factory());
+                        factory);
         threads.allowCoreThreadTimeOut(true);
     }
 
@@ -124,7 +139,7 @@ final class DiskReads implements AutoCloseable {
         var read = new Read(object, buffer);
         try {
             threads.execute(read::run);
-        } catch (RejectedExecutionException _) {
+        } catch (RejectedExecutionException | OutOfMemoryError _) { // no thread can be had
             read.end(-Errno.EAGAIN);
         }
         return read;
@@ -167,7 +182,7 @@ final class DiskReads implements AutoCloseable {
                 done.countDown();
             });
             return done.await(limitNanos, TimeUnit.NANOSECONDS);
-        } catch (RejectedExecutionException _) {
+        } catch (RejectedExecutionException | OutOfMemoryError _) {
             return false;
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();

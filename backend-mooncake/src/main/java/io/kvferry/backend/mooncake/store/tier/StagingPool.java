@@ -141,6 +141,9 @@ final class StagingPool implements AutoCloseable {
         }
         // Pieces of many sizes leave gaps; slabs beyond the budget close those of one slab.
         if (taken > budget + SLAB_BYTES) {
+            freeIdle();
+        }
+        if (taken > budget + SLAB_BYTES) {
             return null;
         }
         long bytes = Math.max(count * PAGE, Math.min(SLAB_BYTES, budget));
@@ -155,6 +158,18 @@ final class StagingPool implements AutoCloseable {
         taken += bytes;
         lent++;
         return new Buffer(slab, slab.allocator.allocate(count * UNIT), count);
+    }
+
+    /// Gives back the slabs in which nothing is lent: none of them was long enough.
+    private void freeIdle() {
+        for (var at = slabs.iterator(); at.hasNext(); ) {
+            Slab slab = at.next();
+            if (slab.allocator.ranges() == 0) {
+                at.remove();
+                taken -= slab.allocator.capacity() / UNIT * PAGE;
+                slab.memory.free().run();
+            }
+        }
     }
 
     /// Bytes that are lent now.
