@@ -14,6 +14,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
+import java.lang.ref.WeakReference;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -23,7 +24,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.WeakHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
@@ -57,8 +58,11 @@ public final class EmbeddedStore implements AutoCloseable {
     private final @Nullable Promotions promotions;
     private final Evictor evictor;
     private final CountDownLatch stop = new CountDownLatch(1);
-    private final ConcurrentHashMap<StoreIdentity, StoreIdentity> identities =
-            new ConcurrentHashMap<>();
+
+    /// Those that somebody still has: a user, an object, a copy on disk.
+    private final WeakHashMap<StoreIdentity, WeakReference<StoreIdentity>> identities =
+            new WeakHashMap<>();
+
     private volatile boolean closed;
     private volatile boolean usageWanted;
     private volatile @Nullable StoreUsage recent;
@@ -125,7 +129,15 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// The one object for an identity.
     StoreIdentity intern(StoreIdentity identity) {
-        return identities.computeIfAbsent(identity, same -> same);
+        synchronized (identities) {
+            WeakReference<StoreIdentity> reference = identities.get(identity);
+            StoreIdentity known = reference == null ? null : reference.get();
+            if (known == null) {
+                known = identity;
+                identities.put(known, new WeakReference<>(known));
+            }
+            return known;
+        }
     }
 
     /// Adds memory that lives as long as the store. Several segments may have one name.
@@ -362,9 +374,11 @@ public final class EmbeddedStore implements AutoCloseable {
         return segments.usedBytes();
     }
 
-    /// Whose objects are or were here.
+    /// Whose objects are here, and perhaps some whose are no longer.
     public Set<StoreIdentity> identities() {
-        return Set.copyOf(identities.keySet());
+        synchronized (identities) {
+            return Set.copyOf(identities.keySet());
+        }
     }
 
     /// The keys of an identity that can be read. Looks at every object.

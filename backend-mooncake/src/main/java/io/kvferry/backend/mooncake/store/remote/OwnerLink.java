@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.Store.Removals;
+import io.kvferry.backend.mooncake.store.RemovedKeys;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
@@ -15,8 +16,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -33,17 +32,13 @@ final class OwnerLink implements AutoCloseable {
     private static final Duration PING_LIMIT = Duration.ofSeconds(5);
     private static final int SIGNS_OF_LIFE = 6;
 
-    /// Keys that are kept for [#removals] at most.
-    private static final int MOST_REMOVALS = 1 << 16;
-
     private final String address;
     private final StoreIdentity identity;
     private final boolean announces;
     private final StoreQuestions questions;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    private final List<String> removed = new ArrayList<>();
-    private boolean allRemoved;
+    private final RemovedKeys removed = new RemovedKeys();
     private boolean warned;
     private long lastStore;
     private volatile Optional<Session> session = Optional.empty();
@@ -152,7 +147,9 @@ final class OwnerLink implements AutoCloseable {
         lock.lock();
         try {
             // What was there before may be gone, and what went meanwhile was not noted.
-            allRemoved = allRemoved || lastStore != 0;
+            if (lastStore != 0) {
+                removed.addAll();
+            }
             boolean another = lastStore != opened.store();
             lastStore = opened.store();
             session = Optional.of(opened);
@@ -177,21 +174,13 @@ final class OwnerLink implements AutoCloseable {
             return;
         }
         WireReader in = answer.body();
-        boolean all = in.bool();
-        List<String> keys = new ArrayList<>();
+        if (in.bool()) {
+            removed.addAll();
+        }
         for (int n = in.count(4); n > 0; n--) {
-            keys.add(in.string());
+            removed.add(in.string());
         }
         usage = in.bool() ? Optional.of(OwnerCalls.readUsage(in)) : usage;
-        lock.lock();
-        try {
-            allRemoved = allRemoved || all || removed.size() + keys.size() > MOST_REMOVALS;
-            if (!allRemoved) {
-                removed.addAll(keys);
-            }
-        } finally {
-            lock.unlock();
-        }
     }
 
     /// The session is over.
@@ -203,7 +192,7 @@ final class OwnerLink implements AutoCloseable {
             }
             session = Optional.empty();
             usage = Optional.empty();
-            allRemoved = true;
+            removed.addAll();
             changed.signalAll();
         } finally {
             lock.unlock();
@@ -242,18 +231,7 @@ final class OwnerLink implements AutoCloseable {
     }
 
     Removals removals() {
-        lock.lock();
-        try {
-            if (removed.isEmpty() && !allRemoved) {
-                return Removals.NONE;
-            }
-            var drained = new Removals(allRemoved, allRemoved ? List.of() : removed);
-            removed.clear();
-            allRemoved = false;
-            return drained;
-        } finally {
-            lock.unlock();
-        }
+        return removed.drain();
     }
 
     /// Asks a question in a session.

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.RemovedKeys;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
@@ -177,12 +178,36 @@ class SegmentsTest {
     void removalsThatNobodyTakesAreBounded() {
         var log = new RemovalLog(StoreContract.ONE);
         var object = new StoredObject(StoreContract.ONE, "k", 0, 1, 0, 0, 0, false, null);
-        for (int i = 0; i <= RemovalLog.MOST; i++) {
+        for (int i = 0; i <= RemovedKeys.MOST; i++) {
             log.removed(object);
         }
         assertThat(log.drain()).isEqualTo(new Store.Removals(true, List.of()));
         log.removed(object);
         assertThat(log.drain()).isEqualTo(new Store.Removals(false, List.of("k")));
+    }
+
+    @Test
+    void removalsThatNobodyTakesAreBoundedInBytes() {
+        var log = new RemovalLog(StoreContract.ONE);
+        for (int i = 0; i < 256; i++) {
+            String key = i + "k".repeat(64 << 10);
+            log.removed(new StoredObject(StoreContract.ONE, key, 0, 1, 0, 0, 0, false, null));
+        }
+        assertThat(log.drain()).isEqualTo(new Store.Removals(true, List.of()));
+    }
+
+    @Test
+    void anIdentityThatNobodyHasIsForgotten() throws InterruptedException {
+        try (var many = EmbeddedStore.open(StoreConfig.DEFAULT)) {
+            for (int i = 0; i < 1000; i++) {
+                many.client(new StoreIdentity("t" + i, "model", "layout")).close();
+            }
+            for (int i = 0; i < 100 && !many.identities().isEmpty(); i++) {
+                System.gc();
+                Thread.sleep(10);
+            }
+            assertThat(many.identities()).isEmpty();
+        }
     }
 
     @Test
