@@ -137,6 +137,10 @@ public final class RemoteStore implements Store {
 
     @Override
     public void put(StoreBatch batch, PutOptions options, int[] results) {
+        if (!options.areValid()) { // a soft pin may be longer than a question can say
+            Arrays.fill(results, 0, batch.size(), StoreCode.INVALID_PARAMS.number());
+            return;
+        }
         Optional<Session> open = link.session();
         if (open.isEmpty()) {
             Arrays.fill(results, 0, batch.size(), away());
@@ -254,15 +258,25 @@ public final class RemoteStore implements Store {
 
     @Override
     public void describe(List<String> keys, @Nullable ReplicaDescriptor[] found, int[] results) {
-        Arrays.fill(found, 0, keys.size(), null);
+        for (int from = 0; from < keys.size(); from += StoreProtocol.MOST_KEYS) {
+            int to = Math.min(keys.size(), from + StoreProtocol.MOST_KEYS);
+            describe(keys.subList(from, to), found, results, from);
+        }
+    }
+
+    /// @param at index of the first key in `found` and `results`
+    private void describe(
+            List<String> keys, @Nullable ReplicaDescriptor[] found, int[] results, int at) {
+        int count = keys.size();
+        Arrays.fill(found, at, at + count, null);
         Answer answer = ask(Operation.DESCRIBE, out -> StoreProtocol.writeKeys(out, keys));
         if (answer.code() != 0) {
-            Arrays.fill(results, 0, keys.size(), answer.code());
+            Arrays.fill(results, at, at + count, answer.code());
             return;
         }
         WireReader in = answer.body();
-        System.arraycopy(in.ints(), 0, results, 0, keys.size());
-        for (int i = 0; i < keys.size(); i++) {
+        System.arraycopy(in.ints(), 0, results, at, count);
+        for (int i = at; i < at + count; i++) {
             if (results[i] == 0) {
                 found[i] =
                         new ReplicaDescriptor(

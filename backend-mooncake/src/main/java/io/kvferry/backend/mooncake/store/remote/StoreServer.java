@@ -30,6 +30,12 @@ final class StoreServer implements AutoCloseable {
     private static final int LONG_THREADS = 16;
     private static final int MOST_LISTED = 10_000;
 
+    /// Of the answer to one list: it has to fit into a message.
+    private static final int MOST_LISTED_BYTES = 8 << 20;
+
+    /// Of each part of an identity.
+    private static final int LONGEST_NAME = 4096;
+
     private final EmbeddedStore store;
     private final TransferEngine engine;
     private final OwnerCalls calls;
@@ -101,6 +107,11 @@ final class StoreServer implements AutoCloseable {
 
     private StoreCode hello(WireReader in, WireWriter out) {
         var identity = new StoreIdentity(in.string(), in.string(), in.string());
+        if (identity.tenant().length() > LONGEST_NAME
+                || identity.model().length() > LONGEST_NAME
+                || identity.layout().length() > LONGEST_NAME) {
+            return StoreCode.INVALID_PARAMS;
+        }
         if (segment.isEmpty() || sessions.size() >= MOST_SESSIONS) {
             return StoreCode.UNAVAILABLE_IN_CURRENT_STATUS;
         }
@@ -131,6 +142,10 @@ final class StoreServer implements AutoCloseable {
             }
             for (var object : store.list(identity).tailMap(beginning).entrySet()) {
                 if (count >= most || !object.getKey().startsWith(beginning)) {
+                    break;
+                }
+                if (listed.size() > MOST_LISTED_BYTES) {
+                    most = count;
                     break;
                 }
                 listed.string(identity.model())

@@ -7,9 +7,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreContract;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
@@ -232,6 +234,59 @@ class RemoteStoreTest {
 
     private OwnerLink.Session sessionOf(RemoteStore store) {
         return store.link().session().orElseThrow();
+    }
+
+    @Test
+    void describesMoreKeysThanOneQuestionHolds() {
+        var store = user(owner().address());
+        assertThat(put(store, "k")).isZero();
+        var keys = new ArrayList<String>();
+        for (int i = 0; i < StoreProtocol.MOST_KEYS; i++) {
+            keys.add("none" + i);
+        }
+        keys.add("k");
+        var found = new @Nullable ReplicaDescriptor[keys.size()];
+        var results = new int[keys.size()];
+        store.describe(keys, found, results);
+        assertThat(results[0]).isEqualTo(StoreCode.OBJECT_NOT_FOUND.number());
+        assertThat(results[keys.size() - 1]).isZero();
+        assertThat(Objects.requireNonNull(found[keys.size() - 1]).length()).isEqualTo(SIZE);
+    }
+
+    @Test
+    void aSoftPinThatNoMessageCanSayIsNotValid() {
+        var store = user(owner().address());
+        var results = new int[1];
+        var options = PutOptions.DEFAULT.softPinned(Duration.ofSeconds(Long.MAX_VALUE));
+        store.put(new StoreBatch().add("k").buffer(value), options, results);
+        assertThat(results[0]).isEqualTo(StoreCode.INVALID_PARAMS.number());
+    }
+
+    @Test
+    void aListThatIsLongerThanAMessageIsCutOff() {
+        var store = user(owner().address());
+        String start = "k".repeat(64 << 10);
+        try (var small = Arena.ofShared()) {
+            for (int i = 0; i < 300; i++) {
+                var results = new int[1];
+                store.put(
+                        new StoreBatch().add(start + i).buffer(small.allocate(64)),
+                        PutOptions.DEFAULT,
+                        results);
+                assertThat(results[0]).isZero();
+            }
+        }
+        assertThat(store.list(StoreContract.ONE.tenant(), "", 1000)).hasSizeBetween(100, 200);
+    }
+
+    @Test
+    void aUserWithAnEndlessNameIsRefused() {
+        var owner = owner();
+        var endless = new StoreIdentity("t", "m".repeat(1 << 20), "layout");
+        var store = RemoteStore.open(patient(owner.address(), Optional.empty()), endless, false);
+        open.add(store);
+        assertThat(store.healthCheck()).isEqualTo(StoreCode.RPC_FAIL.number());
+        assertThat(owner.users()).isZero();
     }
 
     @Test
