@@ -11,11 +11,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
-/// CRC32C of the objects of a batch. Large batches are summed by several threads: while a batch is
-/// summed the processors have nothing else to do with it. The calling one takes part, so that all
-/// are summed even if no other ever comes.
+/// CRC32C of the objects of a batch. Large batches are summed by several threads, which begin at
+/// once, while the bytes move for instance. The calling one takes part at the end, so that all are
+/// summed even if no other ever comes.
 ///
-/// Threading: [#of] on any thread; what is summed must stay alive until it returns.
+/// Threading: [#begin] on any thread, the rest on the same. What is summed must stay alive and
+/// unchanged until [#await] returns.
 final class BatchSums {
     private static final Logger LOG = LoggerFactory.getLogger(BatchSums.class);
 
@@ -41,16 +42,16 @@ final class BatchSums {
     }
 
     /// @param from the first key
-    /// @param bytes of each key from there on that are summed; none where it is not positive
-    /// @return a sum for each of them
-    static int[] of(StoreBatch batch, int from, long[] bytes) {
+    /// @param bytes of each key from there on that are summed; none where it is not positive. It
+    ///   may become 0 until [#await]: that key need not be summed any more
+    static BatchSums begin(StoreBatch batch, int from, long[] bytes) {
         var all = new BatchSums(batch, from, bytes);
-        all.run();
-        return all.sums;
+        all.begin();
+        return all;
     }
 
-    private void run() {
-        for (int i = 1; i < threads(); i++) {
+    private void begin() {
+        for (int i = helpers(); i > 0; i--) {
             try {
                 var _ = Thread.ofVirtual().name("kvferry-store-sum").start(this::work);
             } catch (OutOfMemoryError e) {
@@ -58,31 +59,49 @@ final class BatchSums {
                 break;
             }
         }
+    }
+
+    /// @return a sum for each key
+    int[] await() {
         work();
         while (summed.get() < bytes.length) { // the others are at their last ones
             LockSupport.parkNanos(LOOK_NANOS);
         }
+        return sums;
     }
 
-    private int threads() {
+    /// Sums no more, and returns when no thread touches the batch any more.
+    void cancel() {
+        int begun = Math.min(next.getAndSet(bytes.length), bytes.length);
+        while (summed.get() < begun) {
+            LockSupport.parkNanos(LOOK_NANOS);
+        }
+    }
+
+    /// Threads besides the calling one.
+    private int helpers() {
         long total = 0;
         int count = 0;
         for (long each : bytes) {
             total += Math.max(0, each);
             count += each > 0 ? 1 : 0;
         }
-        int most = Math.min(MOST_THREADS, Runtime.getRuntime().availableProcessors());
-        return total < SHARED_FROM ? 1 : Math.min(most, count);
+        int most = Math.min(MOST_THREADS, Runtime.getRuntime().availableProcessors()) - 1;
+        return total < SHARED_FROM ? 0 : Math.min(most, count);
     }
 
     /// One that comes late finds nothing to do, and touches nothing.
     private void work() {
         var crc = new NativeCrc();
         for (int i = next.getAndIncrement(); i < bytes.length; i = next.getAndIncrement()) {
-            if (bytes[i] > 0) {
-                sums[i] = sum(crc, from + i, bytes[i]);
+            try {
+                long wanted = bytes[i];
+                if (wanted > 0) {
+                    sums[i] = sum(crc, from + i, wanted);
+                }
+            } finally {
+                summed.getAndIncrement();
             }
-            summed.getAndIncrement();
         }
     }
 

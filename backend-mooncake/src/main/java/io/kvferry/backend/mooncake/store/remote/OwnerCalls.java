@@ -100,6 +100,7 @@ final class OwnerCalls {
 
     /// Makes room, and permits the user to write there and nowhere else.
     void putStart(OwnerSession session, WireReader in, WireWriter out) {
+        long number = in.i64();
         var options = StoreProtocol.readOptions(in);
         int count = StoreProtocol.count(in, 13, StoreProtocol.MOST_KEYS);
         var keys = new ArrayList<String>(count);
@@ -113,12 +114,11 @@ final class OwnerCalls {
         in.end();
         var started = new @Nullable Started[count];
         var results = new int[count];
-        if (session.mayPut()) {
+        if (session.mayPut(number)) {
             session.client.putStart(keys, sizes, groups, options, started, results);
         } else {
             Arrays.fill(results, StoreCode.BUFFER_OVERFLOW.number());
         }
-        long number = 0;
         long token = 0;
         var extents = new Extents.Builder();
         boolean any = false;
@@ -130,13 +130,12 @@ final class OwnerCalls {
         }
         if (any) {
             WriteGrant grant = grant(session, extents, started);
-            number =
-                    session.add(
-                            new OwnerSession.OpenPuts(
-                                    started, results, grant, Deadline.in(putLimit)));
+            session.add(
+                    number,
+                    new OwnerSession.OpenPuts(started, results, grant, Deadline.in(putLimit)));
             token = grant.token();
         }
-        out.i64(number).i64(token).ints(results);
+        out.bool(any).i64(token).ints(results);
         for (Started put : started) {
             if (put != null) {
                 out.i64(put.memory().address());

@@ -254,6 +254,15 @@ final class OwnerLink implements AutoCloseable {
         return answer;
     }
 
+    /// Tells the owner something, on another thread. Whether it hears of it is not known.
+    void tell(Session open, Operation operation, Duration limit, Consumer<WireWriter> body) {
+        if (!closed) {
+            WireWriter question = StoreProtocol.question(operation, open.id(), limit);
+            body.accept(question);
+            questions.tell(question, limit);
+        }
+    }
+
     /// Asks a question outside of a session.
     Answer ask(WireWriter question, Duration limit) {
         return questions.ask(question, limit);

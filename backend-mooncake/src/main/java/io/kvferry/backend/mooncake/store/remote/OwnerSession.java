@@ -13,7 +13,9 @@ import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.LinkedHashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -25,10 +27,19 @@ final class OwnerSession {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerSession.class);
     private static final int MOST_OPEN_PUTS = 256;
 
+    /// With more of them the oldest may begin all the same, and is given up late.
+    private static final int MOST_ABANDONED = 1024;
+
     final long id;
     final EmbeddedClient client;
     private final Map<Long, OpenPuts> puts = new ConcurrentHashMap<>();
-    private final AtomicLong numbers = new AtomicLong();
+
+    /// Numbers of batches that their user gave up before they began, the oldest first.
+    private final Set<Long> abandoned = new LinkedHashSet<>();
+
+    /// Of batches that come under a number that is taken; those of users are positive.
+    private final AtomicLong refused = new AtomicLong();
+
     private volatile long lastHeard = System.nanoTime();
     private volatile boolean closed;
 
@@ -53,20 +64,48 @@ final class OwnerSession {
         return System.nanoTime() - lastHeard > limit.toNanos();
     }
 
-    /// Room for another batch of puts.
-    boolean mayPut() {
-        return puts.size() < MOST_OPEN_PUTS;
+    /// Whether there is room for another batch of puts, and it may have this number.
+    boolean mayPut(long number) {
+        return number > 0
+                && puts.size() < MOST_OPEN_PUTS
+                && !puts.containsKey(number)
+                && !isAbandoned(number);
     }
 
-    /// A batch that comes when the session has been closed meanwhile is given up at once: nobody
-    /// would end its grant.
-    long add(OpenPuts batch) {
-        long number = numbers.incrementAndGet();
-        puts.put(number, batch);
-        if (closed) {
+    /// A batch that comes when the session has been closed meanwhile, or when its user does not
+    /// wait for it any more, is given up at once: nobody would end its grant.
+    void add(long number, OpenPuts batch) {
+        if (puts.putIfAbsent(number, batch) != null) {
+            revoke(refused.decrementAndGet(), batch);
+        } else if (closed) {
             giveUpAll();
+        } else if (isAbandoned(number)) {
+            giveUp(number);
         }
-        return number;
+    }
+
+    private boolean isAbandoned(long number) {
+        synchronized (abandoned) {
+            return abandoned.contains(number);
+        }
+    }
+
+    /// Its user does not wait for the beginning of a batch, which may have been or may yet come.
+    private void abandon(long number) {
+        synchronized (abandoned) {
+            if (abandoned.size() == MOST_ABANDONED && !abandoned.contains(number)) {
+                abandoned.remove(abandoned.iterator().next());
+            }
+            abandoned.add(number);
+        }
+        giveUp(number);
+    }
+
+    private void giveUp(long number) {
+        OpenPuts batch = puts.remove(number);
+        if (batch != null) {
+            revoke(number, batch);
+        }
     }
 
     /// Ends a batch: nobody writes to its memory any more, then its objects can be read.
@@ -74,6 +113,9 @@ final class OwnerSession {
     /// @param written whether the bytes are there; else the puts are given up
     /// @return per key 0 or a code; empty for a batch that is not (or no longer) under way
     int[] end(long number, boolean written, int[] checksums) {
+        if (!written && !puts.containsKey(number)) {
+            abandon(number);
+        }
         OpenPuts batch = puts.remove(number);
         if (batch == null || checksums.length != batch.started().length && written) {
             if (batch != null) {

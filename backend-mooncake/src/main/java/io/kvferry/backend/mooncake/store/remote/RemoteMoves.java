@@ -23,6 +23,7 @@ import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
 /// Puts and gets of keys whose memory the transfer engine reaches.
@@ -30,12 +31,16 @@ import java.util.concurrent.locks.LockSupport;
 /// Threading: any thread; the bytes move on the calling one, or on one of the owner.
 final class RemoteMoves {
     private static final Logger LOG = LoggerFactory.getLogger(RemoteMoves.class);
+    private static final int[] NO_SUMS = {};
     private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
 
     private final OwnerLink link;
     private final TransferEngine engine;
     private final Duration askLimit;
     private final Duration moveLimit;
+
+    /// Of the batches of puts.
+    private final AtomicLong numbers = new AtomicLong();
 
     RemoteMoves(OwnerLink link, TransferEngine engine, Duration askLimit, Duration moveLimit) {
         this.link = link;
@@ -44,14 +49,38 @@ final class RemoteMoves {
         this.moveLimit = moveLimit;
     }
 
-    /// Stores keys `from` to `to` of a batch.
+    /// Stores keys `from` to `to` of a batch. They are summed while the owner makes room and while
+    /// the bytes move.
     void put(Session open, StoreBatch batch, int from, int to, PutOptions options, int[] results) {
+        var sizes = new long[to - from];
+        for (int i = from; i < to; i++) {
+            sizes[i - from] = batch.bytes(i);
+        }
+        var sums = BatchSums.begin(batch, from, sizes);
+        try {
+            long number = numbers.incrementAndGet();
+            Answer begun = begun(open, number, batch, from, to, options);
+            if (begun.code() == 0) {
+                put(open, number, batch, from, begun.body(), sums, sizes, results);
+            } else {
+                fill(results, from, to, begun.code());
+            }
+        } finally {
+            sums.cancel();
+        }
+    }
+
+    /// Has the owner make room. Where no answer comes it is told that nobody will use it: the
+    /// question may have been heard, or may yet be.
+    private Answer begun(
+            Session open, long number, StoreBatch batch, int from, int to, PutOptions options) {
         Answer begun =
                 link.ask(
                         open,
                         Operation.PUT_START,
                         askLimit,
                         out -> {
+                            out.i64(number);
                             StoreProtocol.write(out, options);
                             out.i32(to - from);
                             for (int i = from; i < to; i++) {
@@ -62,38 +91,51 @@ final class RemoteMoves {
                                 }
                             }
                         });
-        if (begun.code() != 0) {
-            fill(results, from, to, begun.code());
-            return;
+        if (begun.code() == StoreCode.RPC_TIMEOUT.number()) {
+            link.tell(
+                    open,
+                    Operation.PUT_END,
+                    askLimit,
+                    out -> out.i64(number).bool(false).ints(NO_SUMS));
         }
-        WireReader in = begun.body();
-        long number = in.i64();
-        long token = in.i64();
-        int[] codes = in.ints();
-        var ranges = new Ranges(batch.end(to - 1) - batch.first(from));
-        var sizes = new long[codes.length];
-        for (int i = from; i < to; i++) {
+        return begun;
+    }
+
+    private void put(
+            Session open,
+            long number,
+            StoreBatch batch,
+            int from,
+            WireReader begun,
+            BatchSums sums,
+            long[] sizes,
+            int[] results) {
+        boolean any = begun.bool();
+        long token = begun.i64();
+        int[] codes = begun.ints();
+        var ranges = new Ranges(batch.end(from + codes.length - 1) - batch.first(from));
+        for (int i = from; i < from + codes.length; i++) {
             if (codes[i - from] == 0) {
-                long at = in.i64();
+                long at = begun.i64();
                 for (int b = batch.first(i); b < batch.end(i); b++) {
                     ranges.add(batch.memory(b).address() + batch.offset(b), at, batch.length(b));
                     at += batch.length(b);
                 }
-                sizes[i - from] = batch.bytes(i);
+            } else {
+                sizes[i - from] = 0;
             }
         }
-        if (number != 0) {
-            int[] checksums = BatchSums.of(batch, from, sizes);
+        if (any) {
             var request =
                     TransferRequest.write(open.engine(), ranges, Deadline.in(moveLimit))
                             .withIncarnation(open.incarnation())
                             .withCapability(token);
             boolean written = completed(engine.transfer(request), "put");
-            codes = ended(open, number, written, checksums, codes);
+            codes = ended(open, number, written, written ? sums.await() : NO_SUMS, codes);
         }
-        for (int i = from; i < to; i++) {
-            int code = codes[i - from];
-            results[i] = code == StoreCode.OBJECT_ALREADY_EXISTS.number() ? 0 : code;
+        for (int i = 0; i < codes.length; i++) {
+            int code = codes[i];
+            results[from + i] = code == StoreCode.OBJECT_ALREADY_EXISTS.number() ? 0 : code;
         }
     }
 
@@ -150,7 +192,7 @@ final class RemoteMoves {
         }
         long[] got = answer.body().longs();
         int[] checksums = answer.body().ints();
-        int[] arrived = BatchSums.of(batch, from, got);
+        int[] arrived = BatchSums.begin(batch, from, got).await();
         for (int i = from; i < to; i++) {
             results[i] = got[i - from];
             if (results[i] > 0 && arrived[i - from] != checksums[i - from]) {

@@ -17,7 +17,7 @@ import java.util.List;
 /// operation | i64 session | i32 limit in ms | body`, an answer `u8 version | i32 code | body`,
 /// where the body is there only if the code is 0.
 public final class StoreProtocol {
-    static final int VERSION = 2;
+    static final int VERSION = 3;
 
     /// Keys of one question at most.
     static final int MOST_KEYS = 1 << 14;
@@ -41,10 +41,12 @@ public final class StoreProtocol {
         EXISTS(3),
         /// Asks: keys. Answers: results, replicas.
         DESCRIBE(4),
-        /// Asks: options, keys with sizes and groups. Answers: number of the batch, token of the
-        /// grant, per key result and address.
+        /// Asks: a number that the user has given no batch of this session yet, options, keys with
+        /// sizes and groups. Answers: whether a batch is under way, token of its grant, per key
+        /// result and address.
         PUT_START(5),
         /// Asks: number of the batch, whether the bytes are there, checksums. Answers: results.
+        /// Without the bytes it may come before its PUT_START, which is refused then.
         PUT_END(6),
         /// Asks: name and incarnation of the user's transfer engine, token of its grant, keys with
         /// their pieces. Answers: per key bytes or code, checksum.
@@ -71,8 +73,11 @@ public final class StoreProtocol {
         LEAVE(16),
         /// A user asks the master who is there. Asks: life of the master and version that the user
         /// knows. Answers: both, whether the list is whole, whether there is a change and, if so,
-        /// the owners.
-        OWNERS(17);
+        /// the owners and the segments of those that are forgotten.
+        OWNERS(17),
+        /// An operator tells the master that an owner is gone for good, or may come back. Asks:
+        /// segment, whether it is gone. SEGMENT_NOT_FOUND for one that was not gone.
+        FORGET(18);
 
         private final int wire;
 
@@ -95,7 +100,7 @@ public final class StoreProtocol {
             return switch (this) {
                 case GET, PUT_END, REMOVE_REGEX, REMOVE_ALL, DAMAGED, LIST, NO_ROOM, BYE -> true;
                 case HELLO, PING, EXISTS, DESCRIBE, PUT_START, REMOVE -> false;
-                case REGISTER, LEAVE, OWNERS -> false;
+                case REGISTER, LEAVE, OWNERS, FORGET -> false;
             };
         }
 
@@ -110,13 +115,13 @@ public final class StoreProtocol {
             return switch (this) {
                 case PUT_END, REMOVE, REMOVE_REGEX, REMOVE_ALL, DAMAGED, BYE, LEAVE -> true;
                 case HELLO, PING, EXISTS, DESCRIBE, PUT_START, GET -> false;
-                case NO_ROOM, LIST, REGISTER, OWNERS -> false;
+                case NO_ROOM, LIST, REGISTER, OWNERS, FORGET -> false;
             };
         }
 
         /// Whether a master answers it; an owner answers the others.
         public boolean isForMaster() {
-            return this == REGISTER || this == LEAVE || this == OWNERS;
+            return this == REGISTER || this == LEAVE || this == OWNERS || this == FORGET;
         }
     }
 
@@ -143,7 +148,7 @@ public final class StoreProtocol {
         return in;
     }
 
-    static void writeKeys(WireWriter out, Collection<String> keys) {
+    public static void writeKeys(WireWriter out, Collection<String> keys) {
         out.i32(keys.size());
         keys.forEach(out::string);
     }
@@ -158,7 +163,7 @@ public final class StoreProtocol {
         return count;
     }
 
-    static List<String> readKeys(WireReader in) {
+    public static List<String> readKeys(WireReader in) {
         int count = count(in, 4, MOST_KEYS);
         var keys = new ArrayList<String>(count);
         for (int i = 0; i < count; i++) {

@@ -21,13 +21,13 @@ import java.util.concurrent.TimeUnit;
 
 /// Asks one owner or master, and waits for the answers.
 ///
-/// Threading: any thread. The questions of interrupted threads that are to be heard all the same
-/// have virtual threads.
+/// Threading: any thread. The questions of interrupted threads that are to be heard all the same,
+/// and those whose answer nobody needs, have virtual threads.
 public final class StoreQuestions implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(StoreQuestions.class);
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
 
-    /// Questions of interrupted threads, and how long [#close] waits for them.
+    /// Questions on threads of their own, and how long [#close] waits for them.
     static final int MOST_LATE = 256;
 
     private static final long MOST_LATE_BYTES = 16L << 20;
@@ -88,6 +88,14 @@ public final class StoreQuestions implements AutoCloseable {
             return e.code() == ErrorCode.CANCELLED && !askLate(message, limit)
                     ? Answer.failed(StoreCode.RPC_TIMEOUT, "interrupted, with too many others")
                     : lost(e);
+        }
+    }
+
+    /// Asks on another thread and waits for nothing: nobody needs the answer. It is left out when
+    /// too much is being asked like this.
+    public void tell(WireWriter question, Duration limit) {
+        if (!askLate(question.toByteArray(), limit)) {
+            LOG.debug("a question is left out, there are too many others");
         }
     }
 

@@ -99,7 +99,7 @@ final class StoreServer implements AutoCloseable {
             case NO_ROOM -> out.string(session.client.noRoom());
             case DAMAGED -> out.bool(session.client.dropIfDamaged(in.string()));
             case BYE -> end(session);
-            case HELLO, LIST, REGISTER, LEAVE, OWNERS ->
+            case HELLO, LIST, REGISTER, LEAVE, OWNERS, FORGET ->
                     throw new IllegalStateException("answered above");
         }
         return StoreCode.OK;

@@ -33,6 +33,26 @@ class BatchSumsTest {
         }
     }
 
+    @Test
+    void whenItIsCancelledNothingIsReadAnyMore() {
+        for (int round = 0; round < ROUNDS; round++) {
+            var bytes = new long[6];
+            var batch = new StoreBatch();
+            try (var arena = Arena.ofShared()) {
+                MemorySegment memory = arena.allocate(MEMORY, 64);
+                for (int i = 0; i < bytes.length; i++) {
+                    bytes[i] = MEMORY / bytes.length;
+                    batch.add("key " + i).buffer(memory, i * bytes[i], bytes[i]);
+                }
+                var sums = BatchSums.begin(batch, 0, bytes);
+                if (round % 2 == 0) {
+                    sums.await();
+                }
+                sums.cancel();
+            } // reading it would end the process from here on
+        }
+    }
+
     private static void check(MemorySegment memory, SplittableRandom random, int keys, int most) {
         var batch = new StoreBatch();
         int from = random.nextInt(2);
@@ -57,6 +77,6 @@ class BatchSumsTest {
             bytes[i] -= Math.max(0, left);
             expected[i] = bytes[i] > 0 ? (int) crc.getValue() : 0;
         }
-        assertThat(BatchSums.of(batch, from, bytes)).containsExactly(expected);
+        assertThat(BatchSums.begin(batch, from, bytes).await()).containsExactly(expected);
     }
 }

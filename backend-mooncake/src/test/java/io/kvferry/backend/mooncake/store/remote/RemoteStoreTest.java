@@ -330,10 +330,11 @@ class RemoteStoreTest {
                         StoreProtocol.Operation.PUT_START,
                         Duration.ofSeconds(20),
                         out -> {
+                            out.i64(1);
                             StoreProtocol.write(out, PutOptions.DEFAULT);
                             out.i32(1).string(key).i64(SIZE).bool(false);
                         });
-        return begun.code() == 0 && begun.body().i64() != 0;
+        return begun.code() == 0 && begun.body().bool();
     }
 
     /// As when a user is given up in the middle of its question.
@@ -355,6 +356,7 @@ class RemoteStoreTest {
                     }
                 };
         session.add(
+                1,
                 new OwnerSession.OpenPuts(
                         new @Nullable Started[1],
                         new int[1],
