@@ -40,6 +40,9 @@ final class MooncakeFile {
                     "mode",
                     "tenant_id");
 
+    /// Names the file.
+    static final String VARIABLE = "MOONCAKE_CONFIG_PATH";
+
     private final JsonNode json;
 
     private MooncakeFile(JsonNode json) {
@@ -48,7 +51,7 @@ final class MooncakeFile {
 
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when it cannot be read
     static Optional<MooncakeFile> of(Map<String, String> environment) {
-        return Optional.ofNullable(environment.get("MOONCAKE_CONFIG_PATH"))
+        return Optional.ofNullable(environment.get(VARIABLE))
                 .filter(path -> !path.isBlank())
                 .map(path -> new MooncakeFile(read(Path.of(path))));
     }
@@ -60,11 +63,11 @@ final class MooncakeFile {
         } catch (JacksonException e) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    "MOONCAKE_CONFIG_PATH " + path + " cannot be read: " + e.getOriginalMessage(),
+                    VARIABLE + " " + path + " cannot be read: " + e.getOriginalMessage(),
                     e);
         }
         if (!json.isObject()) {
-            throw bad(path + " is no JSON object");
+            throw bad(VARIABLE + " " + path + " is no JSON object");
         }
         for (var field : json.properties()) {
             if (!KNOWN.contains(field.getKey())) {

@@ -43,7 +43,7 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
     public List<Finding> diagnose() {
         return Stream.concat(
                         Stream.of(ClusterStore.diagnose()),
-                        StoreAccess.diagnoseMaster(System.getenv()).stream())
+                        StoreDiagnosis.of(System.getenv()).stream())
                 .toList();
     }
 

@@ -5,21 +5,15 @@ import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
 import io.kvferry.backend.mooncake.store.directory.DirectoryStore;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
-import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
 import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.spi.EngineInfo;
-import io.kvferry.spi.Finding;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
 import org.jspecify.annotations.Nullable;
-
-import java.util.Map;
-import java.util.Optional;
 
 /// The store that the options name, as one half uses it.
 ///
@@ -75,26 +69,6 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
         long id = use.store().id();
         return new StoreAccess(
                 use.store().client(identity), id, choice.staging().own(), use::close);
-    }
-
-    /// Whether the master that the environment names answers; empty where it names none.
-    static Optional<Finding> diagnoseMaster(Map<String, String> environment) {
-        var choice = StoreChoice.of(StoreOptions.SCHEMA.read("doctor", Map.of()), environment);
-        return choice.directory().map(StoreAccess::diagnose);
-    }
-
-    private static Finding diagnose(RemoteStoreConfig master) {
-        String what = "master of the store";
-        try {
-            int owners = MasterView.ask(master).size();
-            return Finding.ok(what, master.address() + " lists " + owners + " owners");
-        } catch (KvFerryException e) {
-            return Finding.optional(
-                    what,
-                    String.valueOf(e.getMessage()),
-                    "start it (kvferry master) or name another one; until then"
-                            + " MooncakeStoreConnector goes without a store");
-        }
     }
 
     @Override
