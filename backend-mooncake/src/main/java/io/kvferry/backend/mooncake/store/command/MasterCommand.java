@@ -61,6 +61,12 @@ public final class MasterCommand implements CommandProvider {
                                 "port of /health, /metrics and /owners, 0 for any free one")
                         .withDefault("9003")
                         .inRange(0, 65_535),
+                Option.of(
+                        "forgotten_file",
+                        Option.Type.PATH,
+                        "file that keeps the owners that were forgotten (kvferry store"
+                                + " forget-owner); without one a master that is started anew lists"
+                                + " them again"),
                 StoreTool.secretFile(),
                 StoreTool.insecure());
     }
@@ -76,7 +82,10 @@ public final class MasterCommand implements CommandProvider {
                         options.has("secret_file")
                                 ? Optional.of(options.path("secret_file"))
                                 : Optional.empty(),
-                        options.bool("insecure"));
+                        options.bool("insecure"),
+                        options.has("forgotten_file")
+                                ? Optional.of(options.path("forgotten_file"))
+                                : Optional.empty());
         int httpPort = Math.toIntExact(options.integer("http_port"));
         try (var master = StoreMaster.start(settings);
                 var http =

@@ -80,7 +80,7 @@ abstract class StoreTool implements CommandProvider {
         return OptionSchema.of(options.toArray(Option[]::new));
     }
 
-    private static RemoteStoreConfig config(OptionValues options) {
+    static RemoteStoreConfig config(OptionValues options) {
         var base = RemoteStoreConfig.of(RemoteStoreConfig.withoutScheme(options.string("store")));
         return new RemoteStoreConfig(
                 base.address(),

@@ -33,8 +33,9 @@ import java.util.function.ToLongFunction;
 ///
 /// A removal is asked of every owner that is listed, also of one that is away or slow. It answers a
 /// failure where one of them gave no answer, and as long as an owner that this user once knew is
-/// not listed and no later life of it is: such an owner may come back with all that it held. What
-/// the other owners had is removed all the same, and the removal can be repeated.
+/// not listed and no later life of it is: such an owner may come back with all that it held, unless
+/// the master has forgotten it. What the other owners had is removed all the same, and the removal
+/// can be repeated.
 ///
 /// Threading: any thread.
 public final class DirectoryStore implements Store {

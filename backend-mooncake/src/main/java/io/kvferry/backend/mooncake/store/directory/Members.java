@@ -39,7 +39,8 @@ final class Members implements MasterView.Listener, AutoCloseable {
     /// Addresses of owners that could not be opened, of which that has been said.
     private final Set<String> warned = ConcurrentHashMap.newKeySet();
 
-    /// Segments of owners that were open once and are not now, nor a later life of them.
+    /// Segments of owners that were open once and are not now, nor a later life of them, and that
+    /// the master has not forgotten.
     private final Set<String> absent = new LinkedHashSet<>();
 
     private volatile List<Member> members = List.of();
@@ -98,7 +99,7 @@ final class Members implements MasterView.Listener, AutoCloseable {
 
     /// @return whether all that are listed are open
     @Override
-    public boolean changed(List<ListedOwner> owners, boolean whole) {
+    public boolean changed(List<ListedOwner> owners, boolean whole, Set<String> forgotten) {
         List<Member> old = members;
         var kept = new ArrayList<Member>();
         var added = new ArrayList<ListedOwner>();
@@ -109,7 +110,9 @@ final class Members implements MasterView.Listener, AutoCloseable {
         var gone = new ArrayList<>(old);
         gone.removeAll(kept);
         if (!whole) { // a new master has not heard of all yet
-            gone.removeIf(member -> owners.stream().noneMatch(owner -> replaces(owner, member)));
+            gone.removeIf(member ->
+                    !forgotten.contains(member.segment())
+                            && owners.stream().noneMatch(owner -> replaces(owner, member)));
             old.stream()
                     .filter(member -> !kept.contains(member) && !gone.contains(member))
                     .forEach(kept::add);
@@ -121,7 +124,7 @@ final class Members implements MasterView.Listener, AutoCloseable {
             fanOut.run(added.stream().<Runnable>map(owner -> () -> open(owner, opened)).toList());
             kept.addAll(opened);
             all = opened.size() == added.size();
-            taken = take(List.copyOf(kept), gone, all);
+            taken = take(List.copyOf(kept), gone, all, forgotten);
         } finally {
             if (!taken) {
                 opened.forEach(Member::close);
@@ -134,15 +137,17 @@ final class Members implements MasterView.Listener, AutoCloseable {
     }
 
     /// @return whether it is the list now; not when this has been closed
-    private synchronized boolean take(List<Member> now, List<Member> gone, boolean all) {
+    private synchronized boolean take(
+            List<Member> now, List<Member> gone, boolean all, Set<String> forgotten) {
         if (closed) {
             return false;
         }
         var open = new HashSet<String>();
         now.forEach(member -> open.add(member.segment()));
         absent.removeAll(open);
+        absent.removeAll(forgotten);
         for (Member member : gone) {
-            if (!open.contains(member.segment())) {
+            if (!open.contains(member.segment()) && !forgotten.contains(member.segment())) {
                 tooManyAbsent |= absent.size() == MOST_ABSENT;
                 if (!tooManyAbsent) {
                     absent.add(member.segment());

@@ -34,8 +34,7 @@ public record ListedOwner(String segment, String address, long epoch, long capac
         var owner = new ListedOwner(in.string(), in.string(), in.i64(), in.i64());
         int colon = owner.address.lastIndexOf(':');
         boolean valid =
-                !owner.segment.isBlank()
-                        && owner.segment.length() <= LONGEST_NAME
+                isName(owner.segment)
                         && owner.address.length() <= LONGEST_NAME
                         && colon > 0
                         && isPort(owner.address.substring(colon + 1))
@@ -44,6 +43,12 @@ public record ListedOwner(String segment, String address, long epoch, long capac
             throw new KvFerryException(ErrorCode.PROTOCOL, "no owner: " + owner.segment.length());
         }
         return owner;
+    }
+
+    static boolean isName(String segment) {
+        return !segment.isBlank()
+                && segment.length() <= LONGEST_NAME
+                && segment.chars().noneMatch(Character::isISOControl);
     }
 
     private static boolean isPort(String text) {

@@ -15,6 +15,7 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -46,8 +47,9 @@ public final class MasterView implements AutoCloseable {
         ///
         /// @param whole whether an owner that is missing is not there; false for a while after a
         ///   master was started, when owners that are alive may not have reported to it
+        /// @param forgotten segments of owners that will not be listed, whatever they report
         /// @return whether it could be taken over; if not, it is told again with the next answer
-        boolean changed(List<ListedOwner> owners, boolean whole);
+        boolean changed(List<ListedOwner> owners, boolean whole, Set<String> forgotten);
     }
 
     private MasterView(RemoteStoreConfig master, boolean announces, Listener listener) {
@@ -90,7 +92,7 @@ public final class MasterView implements AutoCloseable {
                 new MasterView(
                         master,
                         false,
-                        (owners, _) -> {
+                        (owners, _, _) -> {
                             found.addAll(owners);
                             return true;
                         })) {
@@ -106,6 +108,28 @@ public final class MasterView implements AutoCloseable {
             }
         }
         return found;
+    }
+
+    /// Tells the master that an owner is gone for good, or that it may come back.
+    ///
+    /// @param segment of the owner, which is its `host:port`
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the master does not answer, or refuses
+    public static void forget(RemoteStoreConfig master, String segment, boolean forgotten) {
+        master.checkSecret();
+        try (var questions =
+                new StoreQuestions("kvferry-master-ask", master.address(), master.secret())) {
+            StoreQuestions.Answer answer =
+                    questions.ask(
+                            StoreProtocol.question(Operation.FORGET, 0, ASK)
+                                    .string(segment)
+                                    .bool(forgotten),
+                            ASK);
+            if (answer.code() != 0) {
+                throw new KvFerryException(
+                        ErrorCode.UNAVAILABLE,
+                        "the master at " + master.address() + ": " + answer.trouble());
+            }
+        }
     }
 
     private void live() {
@@ -167,7 +191,7 @@ public final class MasterView implements AutoCloseable {
             for (int i = 0; i < count; i++) {
                 owners.add(ListedOwner.read(in));
             }
-            taken = listener.changed(owners, whole);
+            taken = listener.changed(owners, whole, Set.copyOf(StoreProtocol.readKeys(in)));
         }
         if (taken) {
             life = nowLife;

@@ -117,11 +117,7 @@ public final class OwnerMembership implements AutoCloseable {
     private Duration report() {
         StoreQuestions.Answer answer = questions.ask(question(Operation.REGISTER, ASK), ASK);
         if (answer.code() != 0) {
-            return notListed(
-                    answer.code() == StoreCode.SEGMENT_ALREADY_EXISTS.number()
-                            ? "a later life of this owner, or another owner of its name or address,"
-                                    + " is listed"
-                            : answer.trouble());
+            return notListed(refusal(answer));
         }
         Duration rest;
         try {
@@ -133,6 +129,17 @@ public final class OwnerMembership implements AutoCloseable {
         tell("");
         rest = rest.compareTo(LONGEST_REST) > 0 ? LONGEST_REST : rest;
         return rest.compareTo(SHORTEST_REST) < 0 ? SHORTEST_REST : rest;
+    }
+
+    private static String refusal(StoreQuestions.Answer answer) {
+        if (answer.code() == StoreCode.SEGMENT_ALREADY_EXISTS.number()) {
+            return "a later life of this owner, or another owner of its name or address, is listed";
+        }
+        return answer.code() == StoreCode.SEGMENT_NOT_FOUND.number()
+                ? "this owner is forgotten: what it holds may have been removed meanwhile. Empty its"
+                        + " disk tier, recall it (kvferry store forget-owner --undo) and start it"
+                        + " anew"
+                : answer.trouble();
     }
 
     private Duration notListed(String trouble) {

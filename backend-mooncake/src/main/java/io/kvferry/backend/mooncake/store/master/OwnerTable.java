@@ -11,10 +11,11 @@ import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.LongSupplier;
 
 /// Which owners there are. One of which nothing is heard for the time to live is not there any
-/// more; one that starts again replaces its old self at once.
+/// more; one that starts again replaces its old self at once; one that is forgotten is not listed.
 ///
 /// Threading: any thread.
 final class OwnerTable {
@@ -23,6 +24,7 @@ final class OwnerTable {
 
     private final long ttl;
     private final LongSupplier nanos;
+    private final ForgottenOwners forgotten;
     private final long started;
     private final long life = new SecureRandom().nextLong() | 1;
     private final Map<String, Entry> bySegment = new LinkedHashMap<>();
@@ -38,7 +40,13 @@ final class OwnerTable {
     /// @param life differs for every life of the master
     /// @param version larger after every change
     /// @param whole whether every owner that is alive has had the time to report itself
-    record Snapshot(long life, long version, boolean whole, List<ListedOwner> owners) {
+    /// @param forgotten segments that are not listed whatever their owners report
+    record Snapshot(
+            long life,
+            long version,
+            boolean whole,
+            List<ListedOwner> owners,
+            Set<String> forgotten) {
         Snapshot {
             owners = List.copyOf(owners);
         }
@@ -46,7 +54,8 @@ final class OwnerTable {
 
     /// @param ttl how long an owner is listed without a sign of life
     /// @param nanos a clock that only goes forward
-    OwnerTable(Duration ttl, LongSupplier nanos) {
+    OwnerTable(Duration ttl, LongSupplier nanos, ForgottenOwners forgotten) {
+        this.forgotten = forgotten;
         this.ttl = ttl.toNanos();
         this.nanos = nanos;
         this.started = nanos.getAsLong();
@@ -54,10 +63,15 @@ final class OwnerTable {
 
     /// An owner is there, for the first time or still.
     ///
-    /// @return SEGMENT_ALREADY_EXISTS when a later life of it is listed, or another owner under the
-    ///   same name or address; BUFFER_OVERFLOW when there are too many
+    /// @return SEGMENT_NOT_FOUND when it is forgotten; SEGMENT_ALREADY_EXISTS when a later life of
+    ///   it is listed, or another owner under the same name or address; BUFFER_OVERFLOW when there
+    ///   are too many
     synchronized StoreCode register(ListedOwner owner) {
         expire();
+        if (forgotten.refuses(owner)) {
+            refused++;
+            return StoreCode.SEGMENT_NOT_FOUND;
+        }
         var old =
                 bySegment.values().stream().map(Entry::owner).filter(owner::takesPlaceOf).toList();
         for (ListedOwner other : old) {
@@ -93,10 +107,42 @@ final class OwnerTable {
         }
     }
 
+    /// An operator says that an owner is gone for good, so that users need not ask it any more.
+    ///
+    /// @return BUFFER_OVERFLOW when there are too many
+    /// @throws io.kvferry.spi.KvFerryException when that cannot be kept
+    synchronized StoreCode forget(String segment) {
+        Entry listed = bySegment.get(segment);
+        if (!forgotten.forget(segment, listed == null ? 0 : listed.owner.epoch())) {
+            return StoreCode.BUFFER_OVERFLOW;
+        }
+        bySegment.remove(segment);
+        version++;
+        LOG.warn("owner {} is forgotten: it will not be listed", segment);
+        return StoreCode.OK;
+    }
+
+    /// An operator says that an owner may come back, with another life.
+    ///
+    /// @return SEGMENT_NOT_FOUND when it is not forgotten
+    /// @throws io.kvferry.spi.KvFerryException when that cannot be kept
+    synchronized StoreCode recall(String segment) {
+        if (!forgotten.recall(segment)) {
+            return StoreCode.SEGMENT_NOT_FOUND;
+        }
+        version++;
+        LOG.info("owner {} may come back", segment);
+        return StoreCode.OK;
+    }
+
     synchronized Snapshot snapshot() {
         expire();
         return new Snapshot(
-                life, version, whole, bySegment.values().stream().map(Entry::owner).toList());
+                life,
+                version,
+                whole,
+                bySegment.values().stream().map(Entry::owner).toList(),
+                forgotten.segments());
     }
 
     /// Takes off the list of whom nothing was heard.

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.store.master;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.master.OwnerTable.Snapshot;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
 import io.kvferry.backend.mooncake.store.remote.StoreRequests;
 import io.kvferry.backend.mooncake.store.remote.StoreSecret;
@@ -12,6 +13,9 @@ import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.nio.file.Path;
 import java.time.Duration;
@@ -24,6 +28,7 @@ import java.util.TreeMap;
 ///
 /// Threading: any thread.
 public final class StoreMaster implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreMaster.class);
     private static final int THREADS = 4;
 
     private static final int SWEEPS = 4;
@@ -42,8 +47,25 @@ public final class StoreMaster implements AutoCloseable {
     /// @param ownerTtl how long an owner is listed without a sign of life
     /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
     /// @param insecure whether other hosts may use it without a secret
+    /// @param forgottenFile where owners are kept that are forgotten; without one a master that is
+    ///   started anew lists them again
     public record Settings(
-            String host, int port, Duration ownerTtl, Optional<Path> secretFile, boolean insecure) {
+            String host,
+            int port,
+            Duration ownerTtl,
+            Optional<Path> secretFile,
+            boolean insecure,
+            Optional<Path> forgottenFile) {
+        /// Without a file of forgotten owners.
+        public Settings(
+                String host,
+                int port,
+                Duration ownerTtl,
+                Optional<Path> secretFile,
+                boolean insecure) {
+            this(host, port, ownerTtl, secretFile, insecure, Optional.empty());
+        }
+
         /// On loopback, with the defaults.
         public static Settings local(int port) {
             return new Settings("127.0.0.1", port, Duration.ofSeconds(10), Optional.empty(), false);
@@ -57,7 +79,9 @@ public final class StoreMaster implements AutoCloseable {
 
     private StoreMaster(Settings settings) {
         this.ownerTtl = settings.ownerTtl();
-        this.table = new OwnerTable(ownerTtl, System::nanoTime);
+        this.table =
+                new OwnerTable(
+                        ownerTtl, System::nanoTime, new ForgottenOwners(settings.forgottenFile()));
         this.channel = new SideChannel("kvferry-master", StoreSecret.keys(settings.secret()));
         boolean done = false;
         try {
@@ -76,7 +100,8 @@ public final class StoreMaster implements AutoCloseable {
     /// Starts a master; on return it can be used.
     ///
     /// @throws KvFerryException [io.kvferry.spi.ErrorCode#BAD_CONFIG] when other hosts could use it
-    ///   without a secret, or [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the port cannot be bound
+    ///   without a secret, [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the port cannot be bound, or
+    ///   [io.kvferry.spi.ErrorCode#IO] when the file of forgotten owners cannot be read
     public static StoreMaster start(Settings settings) {
         StoreSecret.requireToListen(settings.host(), settings.secret(), settings.insecure());
         return new StoreMaster(settings);
@@ -89,6 +114,9 @@ public final class StoreMaster implements AutoCloseable {
                 out.i64(ownerTtl.toNanos());
                 return table.register(ListedOwner.read(in));
             }
+            case FORGET -> {
+                return forget(in.string(), in.bool());
+            }
             case LEAVE -> table.leave(ListedOwner.read(in));
             case OWNERS -> owners(in, out);
             default -> {
@@ -96,6 +124,18 @@ public final class StoreMaster implements AutoCloseable {
             }
         }
         return StoreCode.OK;
+    }
+
+    private StoreCode forget(String segment, boolean forgotten) {
+        if (!ListedOwner.isName(segment)) {
+            return StoreCode.INVALID_PARAMS;
+        }
+        try {
+            return forgotten ? table.forget(segment) : table.recall(segment);
+        } catch (KvFerryException e) {
+            LOG.warn("{}", e.getMessage());
+            return StoreCode.WRITE_FAIL;
+        }
     }
 
     private void owners(WireReader in, WireWriter out) {
@@ -107,6 +147,7 @@ public final class StoreMaster implements AutoCloseable {
         if (changed) {
             out.i32(now.owners().size());
             now.owners().forEach(owner -> owner.write(out));
+            StoreProtocol.writeKeys(out, now.forgotten());
         }
     }
 
@@ -132,6 +173,7 @@ public final class StoreMaster implements AutoCloseable {
                 "master_total_capacity_bytes",
                 now.owners().stream().mapToLong(ListedOwner::capacity).sum());
         gauges.put("kvferry_master_list_version", now.version());
+        gauges.put("kvferry_master_owners_forgotten", (long) now.forgotten().size());
         return gauges;
     }
 

@@ -280,6 +280,31 @@ class DirectoryStoreTest {
         assertThat(keys(owners, 0)).isEmpty();
     }
 
+    /// It may be forgotten before or after the users have missed it.
+    @Test
+    void aRemovalSucceedsWithoutAnOwnerThatIsForgotten() {
+        for (boolean missed : new boolean[] {true, false}) {
+            var owners = owners(2, 8 << 20);
+            var store = user(owners);
+            String gone = owners.owner(0).address();
+            assertThat(put(store, "there", PutOptions.DEFAULT.preferring(gone))).isZero();
+            if (missed) {
+                owners.unlist(0);
+                Owners.await("missed", () -> store.owners() == 1);
+                assertThat(store.removeAll(true)).isEqualTo(StoreCode.RPC_FAIL.number());
+            }
+            MasterView.forget(owners.config(), gone, true);
+            Owners.await("told", () -> store.owners() == 1 && store.removeAll(true) >= 0);
+            assertThat(store.remove("there", true)).isEqualTo(StoreCode.OBJECT_NOT_FOUND.number());
+            if (missed) {
+                owners.list(0); // it is there all the same
+            }
+            assertThat(get(store, "there")).isEqualTo(StoreCode.OBJECT_NOT_FOUND.number());
+            assertThat(MasterView.ask(owners.config())).hasSize(1);
+            assertThat(store.removeAll(true)).isZero();
+        }
+    }
+
     @Test
     void anOwnerThatCouldNotBeOpenedIsTriedAgain() {
         var owners = owners(1, 8 << 20);
@@ -290,11 +315,11 @@ class DirectoryStoreTest {
             var far = new ListedOwner("far", "192.0.2.1:5", 1, 1); // without a secret
             var near = MasterView.ask(master).getFirst();
             for (int i = 0; i < 3; i++) {
-                assertThat(members.changed(List.of(near, far), true)).isFalse();
+                assertThat(members.changed(List.of(near, far), true, Set.of())).isFalse();
                 assertThat(members.known().members()).hasSize(1);
                 assertThat(members.known().complete()).isFalse();
             }
-            assertThat(members.changed(List.of(near), true)).isTrue();
+            assertThat(members.changed(List.of(near), true, Set.of())).isTrue();
             assertThat(members.known().complete()).isTrue();
         }
     }

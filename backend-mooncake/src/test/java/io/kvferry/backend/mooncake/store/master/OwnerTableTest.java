@@ -2,12 +2,19 @@
 package io.kvferry.backend.mooncake.store.master;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// Which owners are listed, by a clock that is moved.
@@ -15,7 +22,13 @@ class OwnerTableTest {
     private static final Duration TTL = Duration.ofSeconds(10);
 
     private final AtomicLong nanos = new AtomicLong(Long.MAX_VALUE - TTL.toNanos() / 2);
-    private final OwnerTable table = new OwnerTable(TTL, nanos::get);
+    private final OwnerTable table = table(Optional.empty());
+
+    @TempDir Path folder;
+
+    private OwnerTable table(Optional<Path> file) {
+        return new OwnerTable(TTL, nanos::get, new ForgottenOwners(file));
+    }
 
     private static ListedOwner owner(String segment, String address, long epoch) {
         return new ListedOwner(segment, address, epoch, 1 << 20);
@@ -107,7 +120,78 @@ class OwnerTableTest {
         var later = table.snapshot();
         assertThat(later.whole()).isTrue();
         assertThat(later.version()).as("which users hear of").isGreaterThan(first.version());
-        assertThat(new OwnerTable(TTL, nanos::get).snapshot().life()).isNotEqualTo(later.life());
+        assertThat(table(Optional.empty()).snapshot().life()).isNotEqualTo(later.life());
+    }
+
+    @Test
+    void aForgottenOwnerIsNotListedUnderAnyLife() {
+        var listed = owner(1, 5);
+        table.register(listed);
+        long version = table.snapshot().version();
+        assertThat(table.forget("s1")).isEqualTo(StoreCode.OK);
+        assertThat(table.snapshot().owners()).isEmpty();
+        assertThat(table.snapshot().forgotten()).containsExactly("s1");
+        assertThat(table.snapshot().version()).isGreaterThan(version);
+        for (long epoch : new long[] {5, 4, 7}) {
+            assertThat(table.register(owner(1, epoch))).isEqualTo(StoreCode.SEGMENT_NOT_FOUND);
+        }
+        assertThat(table.register(owner(2, 5))).as("another").isEqualTo(StoreCode.OK);
+        assertThat(table.snapshot().owners()).containsExactly(owner(2, 5));
+    }
+
+    @Test
+    void aRecalledOwnerComesBackWithALaterLifeOnly() {
+        table.register(owner(1, 5));
+        assertThat(table.recall("s1")).as("it is there").isEqualTo(StoreCode.SEGMENT_NOT_FOUND);
+        table.forget("s1");
+        table.register(owner(1, 7));
+        assertThat(table.recall("s1")).isEqualTo(StoreCode.OK);
+        assertThat(table.snapshot().forgotten()).isEmpty();
+        for (long epoch : new long[] {5, 6, 7}) {
+            assertThat(table.register(owner(1, epoch))).isEqualTo(StoreCode.SEGMENT_NOT_FOUND);
+        }
+        assertThat(table.register(owner(1, 8))).isEqualTo(StoreCode.OK);
+        pass(TTL);
+        assertThat(table.register(owner(1, 7)))
+                .as("nor when that one is gone")
+                .isEqualTo(StoreCode.SEGMENT_NOT_FOUND);
+    }
+
+    @Test
+    void aFileKeepsThemOverLivesOfTheMaster() throws Exception {
+        var file = Optional.of(folder.resolve("forgotten"));
+        var first = table(file);
+        first.register(owner(1, 5));
+        first.forget("s1");
+        first.forget("s2");
+        first.recall("s2");
+        var second = table(file);
+        assertThat(second.snapshot().forgotten()).containsExactly("s1");
+        assertThat(second.register(owner(1, 9))).isEqualTo(StoreCode.SEGMENT_NOT_FOUND);
+        assertThat(second.register(owner(2, 1))).isEqualTo(StoreCode.OK);
+        Files.writeString(file.get(), "s1\n");
+        assertThatThrownBy(() -> table(file))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.IO));
+    }
+
+    @Test
+    void whatCannotBeKeptIsNotForgotten() {
+        var nowhere = table(Optional.of(folder.resolve("none").resolve("forgotten")));
+        nowhere.register(owner(1, 5));
+        assertThatThrownBy(() -> nowhere.forget("s1")).isInstanceOf(KvFerryException.class);
+        assertThat(nowhere.snapshot().owners()).containsExactly(owner(1, 5));
+        assertThat(nowhere.snapshot().forgotten()).isEmpty();
+    }
+
+    @Test
+    void thereIsABoundOfForgottenOwners() {
+        var forgotten = new ForgottenOwners(Optional.empty());
+        for (int i = 0; i < ForgottenOwners.MOST; i++) {
+            assertThat(forgotten.forget("s" + i, 1)).isTrue();
+        }
+        assertThat(forgotten.forget("one more", 1)).isFalse();
+        assertThat(forgotten.forget("s3", 1)).as("one that is known").isTrue();
     }
 
     @Test

@@ -159,7 +159,7 @@ class StoreMasterTest {
                 MasterView.open(
                         at(first.address(), Optional.empty()),
                         false,
-                        (owners, whole) -> {
+                        (owners, whole, _) -> {
                             heard.add(owners);
                             wholes.add(whole);
                             return true;
@@ -185,7 +185,7 @@ class StoreMasterTest {
             String address = "127.0.0.1:" + deaf.getLocalPort();
             var master = at(address, Optional.empty());
             var owner = supplyAsync(() -> OwnerMembership.start(master, listed(1, 1)));
-            var view = supplyAsync(() -> MasterView.open(master, false, (_, _) -> true));
+            var view = supplyAsync(() -> MasterView.open(master, false, (_, _, _) -> true));
             assertThatThrownBy(() -> MasterView.ask(master))
                     .isInstanceOf(KvFerryException.class)
                     .hasMessageContaining("does not answer");
@@ -290,7 +290,7 @@ class StoreMasterTest {
                 .hasMessageContaining("KVFERRY_SECRET_FILE");
         assertThatThrownBy(() ->
                         MasterView.open(
-                                RemoteStoreConfig.of("192.0.2.1:50051"), false, (_, _) -> true))
+                                RemoteStoreConfig.of("192.0.2.1:50051"), false, (_, _, _) -> true))
                 .hasMessageContaining("KVFERRY_SECRET_FILE");
     }
 
