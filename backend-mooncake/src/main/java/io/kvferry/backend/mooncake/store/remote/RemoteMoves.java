@@ -113,6 +113,10 @@ final class RemoteMoves {
         boolean any = begun.bool();
         long token = begun.i64();
         int[] codes = begun.ints();
+        if (codes.length != sizes.length) {
+            fill(results, from, from + sizes.length, StoreCode.INTERNAL.number());
+            return;
+        }
         var ranges = new Ranges(batch.end(from + codes.length - 1) - batch.first(from));
         for (int i = from; i < from + codes.length; i++) {
             if (codes[i - from] == 0) {
