@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.remote;
 
-import io.kvferry.backend.mooncake.store.Store.Removals;
 import io.kvferry.backend.mooncake.store.RemovedKeys;
+import io.kvferry.backend.mooncake.store.Store.Removals;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;

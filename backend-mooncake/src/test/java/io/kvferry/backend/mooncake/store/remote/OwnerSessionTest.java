@@ -59,6 +59,7 @@ class OwnerSessionTest {
                     results);
             var grant = new HeldGrant();
             session.add(
+                    1,
                     new OwnerSession.OpenPuts(started, results, grant, Deadline.in(Duration.ZERO)));
             session.revokeLate();
             nanos.addAndGet(Duration.ofHours(1).toNanos());
