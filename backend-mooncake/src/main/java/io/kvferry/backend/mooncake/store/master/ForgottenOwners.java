@@ -153,6 +153,10 @@ final class ForgottenOwners {
                     file,
                     StandardCopyOption.ATOMIC_MOVE,
                     StandardCopyOption.REPLACE_EXISTING);
+            Path folder = file.resolveSibling("");
+            try (var names = FileChannel.open(folder, StandardOpenOption.READ)) {
+                names.force(true);
+            }
         } catch (IOException e) {
             throw new KvFerryException(
                     ErrorCode.IO, "the forgotten owners in " + file + " cannot be kept: " + e, e);
