@@ -6,18 +6,12 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermission;
-import java.security.GeneralSecurityException;
-import java.security.MessageDigest;
 import java.util.Arrays;
 import java.util.Optional;
-
-import javax.crypto.Mac;
-import javax.crypto.spec.SecretKeySpec;
 
 /// The secret that all processes of a fleet share. Whoever knows it is trusted: the router by the
 /// engines it routes to, an engine by the engines that it exchanges KV with.
@@ -38,7 +32,6 @@ public final class FleetSecret {
     /// Bytes of a key and of a tag.
     public static final int KEY_BYTES = 32;
 
-    private static final String ALGORITHM = "HmacSHA256";
     private static final int MIN_BYTES = 16;
     private static final int MAX_BYTES = 4096;
 
@@ -129,33 +122,17 @@ public final class FleetSecret {
     /// A key of [#KEY_BYTES] for one purpose, equal in every process of the fleet and useless for
     /// any other purpose.
     public byte[] keyFor(String purpose) {
-        return mac(secret).doFinal(utf8("kvferry key " + purpose));
+        return new TagKey(secret).macOf(utf8("kvferry key " + purpose));
     }
 
-    /// HMAC-SHA256 over the parts, with the key of `purpose`. Each part goes in with its length, so
-    /// that no other division of the same bytes has the same tag.
+    /// The tag of the parts by the key of `purpose`, see [TagKey#tag].
     public byte[] tag(String purpose, byte[]... parts) {
-        var mac = mac(keyFor(purpose));
-        for (var part : parts) {
-            mac.update(ByteBuffer.allocate(Integer.BYTES).putInt(0, part.length));
-            mac.update(part);
-        }
-        return mac.doFinal();
+        return new TagKey(keyFor(purpose)).tag(parts);
     }
 
     /// Whether `tag` is that of the parts; takes as long for a wrong one as for the right one.
     public boolean verifies(byte[] tag, String purpose, byte[]... parts) {
-        return MessageDigest.isEqual(tag, tag(purpose, parts));
-    }
-
-    private static Mac mac(byte[] key) {
-        try {
-            var mac = Mac.getInstance(ALGORITHM);
-            mac.init(new SecretKeySpec(key, ALGORITHM));
-            return mac;
-        } catch (GeneralSecurityException e) {
-            throw new IllegalStateException("every JDK has " + ALGORITHM, e);
-        }
+        return new TagKey(keyFor(purpose)).verifies(tag, parts);
     }
 
     static byte[] utf8(String text) {

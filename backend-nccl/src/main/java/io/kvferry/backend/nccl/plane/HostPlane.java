@@ -38,7 +38,7 @@ import java.util.function.Consumer;
 /// sender is in its pid namespace, of its user, and readable, and where a token that the receiver
 /// draws for each transfer appears in the memory of that process. Else the blocks come over TCP.
 ///
-/// Threading: any thread; a virtual thread for each connection that has shown no grant yet, and one
+/// Threading: any thread; a virtual thread for each connection that has named no grant yet, and one
 /// platform thread for each transfer: where a virtual one waits for its socket, Java allocates and
 /// another thread works, for each piece.
 public final class HostPlane implements DataPlane {
@@ -55,7 +55,7 @@ public final class HostPlane implements DataPlane {
     private final PlanePort port;
 
     /// Those that have not ended.
-    private final Map<Grant, HostWindow> windows = new ConcurrentHashMap<>();
+    private final Map<GrantProof.Name, Expected> windows = new ConcurrentHashMap<>();
 
     private final Set<HostSending> sendings = ConcurrentHashMap.newKeySet();
     private final PieceViews.Pool views = new PieceViews.Pool();
@@ -162,15 +162,16 @@ public final class HostPlane implements DataPlane {
 
     @Override
     public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
+        var proof = new GrantProof(grant);
         var window =
                 new HostWindow(
                         target,
                         views,
                         outcome -> {
-                            windows.remove(grant);
+                            windows.remove(proof.name());
                             end.accept(outcome);
                         });
-        windows.put(grant, window);
+        windows.put(proof.name(), new Expected(proof, window));
         window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
         if (closed) {
             window.giveUp(closedFailure());
@@ -238,48 +239,60 @@ public final class HostPlane implements DataPlane {
     }
 
     private void came(PlanePort here, SocketChannel connection) {
-        start(STRANGERS, () -> meet(here, connection), () -> here.left(connection));
+        start(STRANGERS, () -> meet(here, connection), () -> {});
     }
 
-    /// What a sender says first.
-    ///
-    /// @param process who it is as a process, or zeros
-    /// @param wantsSums whether it wants checksums
-    private record Hello(Grant grant, ByteBuffer process, boolean wantsSums) {}
+    /// An open window, and what its sender has to know.
+    private record Expected(GrantProof proof, HostWindow window) {}
 
-    /// Hears which grant it shows. Who shows none of those that are out costs no platform thread.
+    /// What a sender says first.
+    private record Hello(GrantProof.Name name, byte[] nonce) {}
+
+    /// Hears which grant it names. Who names none of those that are out costs no platform thread.
     private void meet(PlanePort here, SocketChannel channel) {
         boolean served = false;
         try {
-            var hello = here.hear(channel, () -> readHello(channel));
+            var hello = here.listen(channel, () -> readHello(channel));
             if (hello.isEmpty()) {
                 answer(channel, ErrorCode.INCOMPATIBLE.wire());
                 return;
             }
-            var window = windows.get(hello.get().grant());
-            if (window == null) {
+            var expected = windows.get(hello.get().name());
+            if (expected == null) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
-            start(threads, () -> serve(channel, window, hello.get()), () -> {});
+            start(
+                    threads,
+                    () -> serve(here, channel, expected, hello.get().nonce()),
+                    () -> here.left(channel));
             served = true;
         } catch (IOException | RuntimeException | Error e) { // no memory for a thread, for one
             LOG.debug("{}: a connection ends: {}", name, e.toString());
         } finally {
             if (!served) {
+                here.left(channel);
                 PlanePort.closeQuietly(channel);
             }
         }
     }
 
-    private void serve(SocketChannel channel, HostWindow window, Hello hello) {
+    private void serve(PlanePort here, SocketChannel channel, Expected expected, byte[] nonce) {
         try (channel) {
             PlanePort.boundBuffers(channel);
+            var process =
+                    here.hear(channel, () -> exchangeProofs(channel, expected.proof(), nonce));
+            if (process.isEmpty()) {
+                answer(channel, ErrorCode.PEER_REFUSED.wire());
+                return;
+            }
+            var window = expected.window();
+            boolean wantsSums = process.get().getInt(Integer.BYTES) != 0;
             var memory =
                     copies && window.isNative()
-                            ? SenderMemory.of(hello.process())
+                            ? SenderMemory.of(process.get())
                             : Optional.<SenderMemory>empty();
-            boolean sums = hello.wantsSums() || checksum.covers(PlanePort.isWithinHost(channel));
+            boolean sums = wantsSums || checksum.covers(PlanePort.isWithinHost(channel));
             if (!window.fill(channel, memory, sums)) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;
@@ -293,6 +306,19 @@ public final class HostPlane implements DataPlane {
         }
     }
 
+    /// What the sender says of itself as a process; empty where it does not know the grant.
+    private static Optional<ByteBuffer> exchangeProofs(
+            SocketChannel channel, GrantProof proof, byte[] theirs) throws IOException {
+        var nonce = GrantProof.nonce();
+        HostWire.writeFully(channel, HostWire.challenge(nonce, proof.ofReceiver(theirs, nonce)));
+        var answer = HostWire.buffer(GrantProof.PROOF_BYTES + HostWire.PROCESS_BYTES);
+        HostWire.readFully(channel, answer);
+        var shown = HostWire.bytes(answer.flip(), GrantProof.PROOF_BYTES);
+        return proof.isOfSender(shown, theirs, nonce)
+                ? Optional.of(answer.slice().order(answer.order()))
+                : Optional.empty();
+    }
+
     private static void answer(SocketChannel channel, int code) throws IOException {
         HostWire.writeInt(channel, HostWire.buffer(Integer.BYTES), code);
     }
@@ -303,20 +329,19 @@ public final class HostPlane implements DataPlane {
     private Optional<Hello> readHello(SocketChannel channel) throws IOException {
         channel.socket().setSoTimeout((int) PlanePort.HELLO_LIMIT.toMillis());
         var in = channel.socket().getInputStream();
-        var hello = read(in, HostWire.HELLO_BYTES);
-        if (hello.getInt() != HostWire.MAGIC) {
+        var protocol = read(in, 2 * Integer.BYTES);
+        if (protocol.getInt() != HostWire.MAGIC) {
             return Optional.empty();
         }
-        int version = hello.getInt();
+        int version = protocol.getInt();
         // Of any version: a peer may not hear the answer where it has said more than was read.
-        var process = read(in, HostWire.PROCESS_BYTES);
+        var hello = read(in, HostWire.HELLO_BYTES - 2 * Integer.BYTES);
         if (version != HostWire.VERSION) {
             LOG.warn("{}: a peer speaks version {} of the data plane", name, version);
             return Optional.empty();
         }
-        boolean wantsSums = process.getInt(Integer.BYTES) != 0;
-        var grant = new Grant(hello.getLong(), hello.getLong());
-        return Optional.of(new Hello(grant, process, wantsSums));
+        var name = new GrantProof.Name(hello.getLong(), hello.getLong());
+        return Optional.of(new Hello(name, HostWire.bytes(hello, GrantProof.NONCE_BYTES)));
     }
 
     private static ByteBuffer read(InputStream in, int bytes) throws IOException {
@@ -327,7 +352,7 @@ public final class HostPlane implements DataPlane {
         return HostWire.buffer(bytes).put(read).flip();
     }
 
-    /// Connections that have shown no grant yet.
+    /// Connections that have proven no grant yet.
     int strangers() {
         return port.strangers();
     }
@@ -341,7 +366,7 @@ public final class HostPlane implements DataPlane {
     public void close() {
         closed = true;
         port.close();
-        windows.values().forEach(window -> window.giveUp(closedFailure()));
+        windows.values().forEach(expected -> expected.window().giveUp(closedFailure()));
         sendings.forEach(sending -> sending.giveUp(closedFailure()));
         var limit = Deadline.in(closeLimit);
         while (working.get() > 0 && !limit.passed()) {

@@ -32,7 +32,7 @@ final class HostSending implements DataPlane.Sending {
     private static final int MOST_TOLD = 8;
 
     private final PeerAddress receiver;
-    private final Grant grant;
+    private final GrantProof proof;
     private final Placement source;
     private final boolean offersMemory;
     private final HostPlane.Checksum checksum;
@@ -69,7 +69,7 @@ final class HostSending implements DataPlane.Sending {
             Deadline deadline,
             Consumer<DataPlane.Outcome> end) {
         this.receiver = receiver;
-        this.grant = grant;
+        this.proof = new GrantProof(grant);
         this.source = source;
         this.offersMemory = offersMemory;
         this.checksum = checksum;
@@ -129,9 +129,9 @@ final class HostSending implements DataPlane.Sending {
 
     private long transfer(SocketChannel channel, Optional<OwnMemory> memory) throws IOException {
         boolean wantsSums = checksum.covers(PlanePort.isWithinHost(channel));
-        var hello = HostWire.hello(grant, wantsSums);
-        memory.ifPresent(own -> own.putProcess(hello));
-        HostWire.writeFully(channel, hello.clear());
+        var process = HostWire.process(exchangeProofs(channel), wantsSums);
+        memory.ifPresent(own -> own.putProcess(process));
+        HostWire.writeFully(channel, process.clear());
         expectGo(channel);
         boolean copies = readChoice(channel, "way");
         boolean sums = readChoice(channel, "checksums");
@@ -141,9 +141,8 @@ final class HostSending implements DataPlane.Sending {
         if (copies) {
             var token = HostWire.buffer(PeerProcess.PROBE_BYTES);
             HostWire.readFully(channel, token);
-            var bytes = new byte[PeerProcess.PROBE_BYTES];
-            token.flip().get(bytes);
-            memory.orElseThrow(() -> protocol("copies what was not offered")).show(bytes);
+            memory.orElseThrow(() -> protocol("copies what was not offered"))
+                    .show(HostWire.bytes(token.flip(), PeerProcess.PROBE_BYTES));
         }
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
         var views = idle.take();
@@ -160,6 +159,25 @@ final class HostSending implements DataPlane.Sending {
         HostWire.writeFully(channel, header);
         expectGo(channel);
         return bytes;
+    }
+
+    /// Makes sure that the receiver knows the grant.
+    ///
+    /// @return this side's own proof
+    private byte[] exchangeProofs(SocketChannel channel) throws IOException {
+        var nonce = GrantProof.nonce();
+        HostWire.writeFully(channel, HostWire.hello(proof.name(), nonce));
+        expectGo(channel);
+        var challenge = HostWire.buffer(HostWire.CHALLENGE_BYTES);
+        HostWire.readFully(channel, challenge);
+        var theirs = HostWire.bytes(challenge.flip(), GrantProof.NONCE_BYTES);
+        var shown = HostWire.bytes(challenge, GrantProof.PROOF_BYTES);
+        if (!proof.isOfReceiver(shown, nonce, theirs)) {
+            throw new KvFerryException(
+                    ErrorCode.PEER_REFUSED,
+                    "who listens at " + receiver + " does not know the grant: nothing was sent");
+        }
+        return proof.ofSender(nonce, theirs);
     }
 
     private boolean readChoice(SocketChannel channel, String what) throws IOException {

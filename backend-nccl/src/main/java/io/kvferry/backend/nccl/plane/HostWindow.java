@@ -48,7 +48,8 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
-    /// A connection showed the grant: reads until all is there, and says how it ended.
+    /// A connection proved that it knows the grant: reads until all is there, and says how it
+    /// ended.
     ///
     /// @param memory of the sender, where this process may copy it
     /// @param sums whether the pieces carry checksums

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.plane;
 
-import io.kvferry.backend.nccl.wire.Grant;
-
 import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -12,7 +10,11 @@ import java.nio.channels.SocketChannel;
 /// What stands on a connection of the host data plane, little endian:
 ///
 /// ```
-/// sender:   magic i32, version i32, grant 16 bytes,
+/// sender:   magic i32, version i32,
+///           name 16 bytes, nonce 32 bytes                 of the grant, and what the sender drew
+/// receiver: code i32                                      0: go on; else an ErrorCode, and the end
+///           nonce 32 bytes, proof 32 bytes                it knows the grant, see GrantProof
+/// sender:   proof 32 bytes                                it does too
 ///           pid i32                                       of the sender as a process, or 0
 ///           sums i32                                      1: it wants checksums
 ///           start i64, namespace i64, probe i64           of the process
@@ -32,17 +34,22 @@ import java.nio.channels.SocketChannel;
 /// its part: so ends whose parts differ find out. The end comes when all pieces have been answered:
 /// so what was copied was copied while the sender kept its blocks as they were.
 ///
-/// A peer of another version is answered with INCOMPATIBLE.
+/// So neither end says anything of its memory before the other one has proven that it knows the
+/// grant. A peer of another version is answered with INCOMPATIBLE.
 final class HostWire {
     static final int MAGIC = 0x4b564631;
-    static final int VERSION = 3;
+    static final int VERSION = 4;
 
-    /// Magic, version and grant.
-    static final int HELLO_BYTES = 24;
+    /// Magic, version, name and nonce.
+    static final int HELLO_BYTES = 24 + GrantProof.NONCE_BYTES;
 
+    /// Of the receiver's first answer, after the code.
+    static final int CHALLENGE_BYTES = GrantProof.NONCE_BYTES + GrantProof.PROOF_BYTES;
+
+    /// Of the sender after its proof.
     static final int PROCESS_BYTES = 32;
 
-    /// Of the receiver's first answer: code, way, sums.
+    /// Of the receiver's second answer: code, way, sums.
     static final int GO_BYTES = 12;
 
     static final int PIECE_BYTES = 24;
@@ -63,13 +70,24 @@ final class HostWire {
         return ByteBuffer.allocateDirect(bytes).order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    /// Without the process.
-    static ByteBuffer hello(Grant grant, boolean sums) {
-        return buffer(HELLO_BYTES + PROCESS_BYTES)
+    static ByteBuffer hello(GrantProof.Name name, byte[] nonce) {
+        return buffer(HELLO_BYTES)
                 .putInt(MAGIC)
                 .putInt(VERSION)
-                .putLong(grant.high())
-                .putLong(grant.low())
+                .putLong(name.high())
+                .putLong(name.low())
+                .put(nonce)
+                .clear();
+    }
+
+    static ByteBuffer challenge(byte[] nonce, byte[] proof) {
+        return buffer(Integer.BYTES + CHALLENGE_BYTES).putInt(0).put(nonce).put(proof).clear();
+    }
+
+    /// The proof, without the process.
+    static ByteBuffer process(byte[] proof, boolean sums) {
+        return buffer(GrantProof.PROOF_BYTES + PROCESS_BYTES)
+                .put(proof)
                 .putInt(0)
                 .putInt(sums ? 1 : 0)
                 .clear();
@@ -79,6 +97,12 @@ final class HostWire {
     static int readInt(SocketChannel from, ByteBuffer number) throws IOException {
         readFully(from, number.clear().limit(Integer.BYTES));
         return number.flip().getInt();
+    }
+
+    static byte[] bytes(ByteBuffer from, int count) {
+        var bytes = new byte[count];
+        from.get(bytes);
+        return bytes;
     }
 
     static void readFully(SocketChannel from, ByteBuffer into) throws IOException {

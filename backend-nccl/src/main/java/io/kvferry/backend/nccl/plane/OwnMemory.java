@@ -37,10 +37,11 @@ final class OwnMemory implements AutoCloseable {
         return offers ? Optional.of(new OwnMemory(SELF.get())) : Optional.empty();
     }
 
-    void putProcess(ByteBuffer hello) {
-        hello.position(HostWire.HELLO_BYTES);
-        hello.putInt(self.pid()).position(HostWire.HELLO_BYTES + 2 * Integer.BYTES);
-        hello.putLong(self.startTicks()).putLong(self.pidNamespace()).putLong(probe.address());
+    /// @param message as [HostWire#process] makes it
+    void putProcess(ByteBuffer message) {
+        message.position(GrantProof.PROOF_BYTES);
+        message.putInt(self.pid()).position(GrantProof.PROOF_BYTES + 2 * Integer.BYTES);
+        message.putLong(self.startTicks()).putLong(self.pidNamespace()).putLong(probe.address());
     }
 
     void show(byte[] token) {

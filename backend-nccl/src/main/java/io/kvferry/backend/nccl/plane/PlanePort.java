@@ -48,8 +48,8 @@ public final class PlanePort implements AutoCloseable {
     /// Takes connections.
     @FunctionalInterface
     public interface Visitor {
-        /// Begins to serve it on another thread, which calls [#hear] first and [#left] last. What
-        /// it throws closes the connection.
+        /// Begins to serve it on another thread, which calls [#hear] and, last, [#left]. What it
+        /// throws closes the connection.
         void came(PlanePort port, SocketChannel connection);
     }
 
@@ -156,13 +156,18 @@ public final class PlanePort implements AutoCloseable {
 
     /// Reads what a connection says first, which is no stranger from then on.
     public <T> T hear(SocketChannel connection, Hello<T> hello) throws IOException {
+        var said = listen(connection, hello);
+        if (strangers.remove(connection) == null) {
+            throw new ClosedChannelException(); // cut off at this moment
+        }
+        return said;
+    }
+
+    /// Reads what a connection says, which stays a stranger.
+    <T> T listen(SocketChannel connection, Hello<T> hello) throws IOException {
         var late = clock.after(HELLO_LIMIT, () -> cutOff(connection));
         try {
-            var said = hello.read();
-            if (strangers.remove(connection) == null) {
-                throw new ClosedChannelException(); // cut off at this moment
-            }
-            return said;
+            return hello.read();
         } finally {
             late.cancel(false);
         }

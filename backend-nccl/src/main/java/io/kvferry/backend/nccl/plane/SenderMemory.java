@@ -36,7 +36,7 @@ final class SenderMemory {
 
     /// Empty where the sender offers none, or this process may not copy it.
     ///
-    /// @param process as the hello has it
+    /// @param process as the sender says it
     static Optional<SenderMemory> of(ByteBuffer process) {
         int pid = process.getInt();
         process.getInt();

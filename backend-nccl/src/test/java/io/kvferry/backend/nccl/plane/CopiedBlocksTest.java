@@ -118,10 +118,11 @@ class CopiedBlocksTest {
             receiver.receive(grant, placement(to), Deadline.in(SOON), received::complete);
             var port = Integer.parseInt(receiver.address().split(":")[1]);
             channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port));
-            var hello = HostWire.hello(grant, true).position(HostWire.HELLO_BYTES);
-            hello.putInt(pid).putInt(1).putLong(start).putLong(namespace);
-            hello.putLong(probeAddress == 0 ? probe.address() : probeAddress);
-            HostWire.writeFully(channel, hello.flip());
+            var process = PlayedEnd.sender(channel, grant, true);
+            process.position(GrantProof.PROOF_BYTES);
+            process.putInt(pid).putInt(1).putLong(start).putLong(namespace);
+            process.putLong(probeAddress == 0 ? probe.address() : probeAddress);
+            HostWire.writeFully(channel, process.flip());
             var number = HostWire.buffer(Integer.BYTES);
             assertThat(HostWire.readInt(channel, number)).isZero();
             way = HostWire.readInt(channel, number);

@@ -27,9 +27,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Random;
@@ -110,15 +112,14 @@ class HostPlanePeersTest {
             var body = new byte[128];
             var crc = new java.util.zip.CRC32C();
             crc.update(body);
-            var frame = ByteBuffer.allocate(56 + 24 + 128).order(ByteOrder.LITTLE_ENDIAN);
-            frame.putInt(HostWire.MAGIC).putInt(HostWire.VERSION);
-            frame.putLong(grant.high()).putLong(grant.low()).putInt(0).putInt(1).position(56);
+            var frame = HostWire.buffer(24 + 128);
             frame.putInt((int) piece[0]).putInt((int) piece[1]).putInt((int) piece[2]);
             frame.putInt((int) crc.getValue()).putLong(piece[3]);
             frame.put(body);
-            frame.put(56 + 24 + 12, (byte) piece[4]);
-            try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
-                socket.getOutputStream().write(frame.array());
+            frame.put(24 + 12, (byte) piece[4]);
+            try (var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port))) {
+                HostWire.writeFully(channel, PlayedEnd.sender(channel, grant, true));
+                HostWire.writeFully(channel, frame.flip());
                 assertThat(code(await(received)))
                         .isEqualTo(piece[4] == 1 ? ErrorCode.CORRUPT : ErrorCode.PROTOCOL);
             }
@@ -255,12 +256,8 @@ class HostPlanePeersTest {
     private static Socket shows(HostPlane plane, Grant grant) throws IOException {
         int port = Integer.parseInt(plane.address().split(":")[1]);
         var socket = new Socket(InetAddress.getLoopbackAddress(), port);
-        var hello = HostWire.buffer(HostWire.HELLO_BYTES + HostWire.PROCESS_BYTES);
-        hello.putInt(HostWire.MAGIC).putInt(HostWire.VERSION);
-        hello.putLong(grant.high()).putLong(grant.low()).rewind();
-        var bytes = new byte[hello.remaining()];
-        hello.get(bytes);
-        socket.getOutputStream().write(bytes);
+        var hello = HostWire.hello(new GrantProof(grant).name(), GrantProof.nonce());
+        socket.getOutputStream().write(HostWire.bytes(hello, HostWire.HELLO_BYTES));
         return socket;
     }
 

@@ -40,7 +40,6 @@ import java.util.zip.CRC32C;
 class HostPlaneSumsTest {
     private static final String WITHIN = "127.0.0.1";
     private static final String BETWEEN = "127.0.0.2";
-    private static final int HELLO = HostWire.HELLO_BYTES + HostWire.PROCESS_BYTES;
 
     private final Arena arena = Arena.ofShared();
     private final List<HostPlane> planes = new ArrayList<>();
@@ -85,7 +84,7 @@ class HostPlaneSumsTest {
         var received = new CompletableFuture<Outcome>();
         receiver.receive(grant, to, Deadline.in(SOON), received::complete);
         try (var channel = connect(receiver)) {
-            HostWire.writeFully(channel, HostWire.hello(grant, asks));
+            HostWire.writeFully(channel, PlayedEnd.sender(channel, grant, asks));
             assertThat(HostWire.readInt(channel, number)).isZero();
             assertThat(HostWire.readInt(channel, number)).isEqualTo(HostWire.WAY_SENT);
             assertThat(HostWire.readInt(channel, number)).isEqualTo(sums ? 1 : 0);
@@ -116,17 +115,16 @@ class HostPlaneSumsTest {
         Played(String address, Checksum checksum, Placement from) throws IOException {
             listener = ServerSocketChannel.open().bind(new InetSocketAddress(address, 0));
             var sender = plane(WITHIN, Ways.TCP, checksum);
+            var grant = Grant.draw();
             sender.send(
                             address + ":" + listener.socket().getLocalPort(),
-                            Grant.draw(),
+                            grant,
                             from,
                             Deadline.in(SOON),
                             sent::complete)
                     .commit();
             channel = listener.accept();
-            var hello = HostWire.buffer(HELLO);
-            HostWire.readFully(channel, hello);
-            asked = hello.getInt(HostWire.HELLO_BYTES + Integer.BYTES) == 1;
+            asked = PlayedEnd.receiver(channel, grant).getInt(Integer.BYTES) == 1;
         }
 
         void answer(int... numbers) throws IOException {
@@ -265,10 +263,10 @@ class HostPlaneSumsTest {
         var grant = Grant.draw();
         var received = new CompletableFuture<Outcome>();
         receiver.receive(grant, placement(arena, 1, 64, 1), Deadline.in(SOON), received::complete);
-        for (int version : new int[] {2, HostWire.VERSION + 1}) {
+        for (int version : new int[] {3, HostWire.VERSION + 1}) {
             try (var channel = connect(receiver)) {
-                var hello = HostWire.hello(grant, false).putInt(Integer.BYTES, version);
-                HostWire.writeFully(channel, hello);
+                var hello = HostWire.hello(new GrantProof(grant).name(), GrantProof.nonce());
+                HostWire.writeFully(channel, hello.putInt(Integer.BYTES, version));
                 assertThat(HostWire.readInt(channel, number))
                         .isEqualTo(ErrorCode.INCOMPATIBLE.wire());
             }

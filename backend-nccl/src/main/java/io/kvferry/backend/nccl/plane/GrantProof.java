@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.toolkit.secret.TagKey;
+
+import java.nio.ByteBuffer;
+import java.security.SecureRandom;
+
+/// How the two ends of a connection show each other that they know a grant, without saying it: each
+/// draws a random number, and tags both with the grant as the key. So whoever listens on the port
+/// of a receiver that is gone learns nothing, and what was said once is of no use again.
+///
+/// Threading: immutable; any thread.
+final class GrantProof {
+    static final int NONCE_BYTES = 32;
+    static final int PROOF_BYTES = TagKey.TAG_BYTES;
+    private static final byte[] NAME = "kvferry plane name".getBytes(US_ASCII);
+    private static final byte[] SENDER = "kvferry plane sender".getBytes(US_ASCII);
+    private static final byte[] RECEIVER = "kvferry plane receiver".getBytes(US_ASCII);
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    private final TagKey key;
+    private final Name name;
+
+    /// Which grant is meant. It gives no right, and does not tell the grant.
+    record Name(long high, long low) {}
+
+    GrantProof(Grant grant) {
+        var bytes = ByteBuffer.allocate(2 * Long.BYTES).putLong(grant.high()).putLong(grant.low());
+        this.key = new TagKey(bytes.array());
+        var tag = ByteBuffer.wrap(key.tag(NAME));
+        this.name = new Name(tag.getLong(), tag.getLong());
+    }
+
+    static byte[] nonce() {
+        var nonce = new byte[NONCE_BYTES];
+        RANDOM.nextBytes(nonce);
+        return nonce;
+    }
+
+    Name name() {
+        return name;
+    }
+
+    byte[] ofSender(byte[] senders, byte[] receivers) {
+        return key.tag(SENDER, senders, receivers);
+    }
+
+    byte[] ofReceiver(byte[] senders, byte[] receivers) {
+        return key.tag(RECEIVER, senders, receivers);
+    }
+
+    boolean isOfSender(byte[] proof, byte[] senders, byte[] receivers) {
+        return key.verifies(proof, SENDER, senders, receivers);
+    }
+
+    boolean isOfReceiver(byte[] proof, byte[] senders, byte[] receivers) {
+        return key.verifies(proof, RECEIVER, senders, receivers);
+    }
+}
