@@ -18,6 +18,7 @@ import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadFactory;
 
 /// Makes the control connections of links: dials peers, and answers those that dial.
 ///
@@ -32,6 +33,7 @@ final class Dialing {
     private final Intake intake;
     private final OpenTransfers transfers;
     private final Links links;
+    private final ThreadFactory threads;
     private final PlanePort port;
 
     /// Connections that are being dialed.
@@ -44,6 +46,7 @@ final class Dialing {
     ///
     /// @param host what peers are told
     /// @param bindHost what the socket listens on
+    /// @param threads make a thread for each dial
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     Dialing(
             String host,
@@ -51,11 +54,13 @@ final class Dialing {
             Gpu gpu,
             Intake intake,
             OpenTransfers transfers,
-            Links links) {
+            Links links,
+            ThreadFactory threads) {
         this.gpu = gpu;
         this.intake = intake;
         this.transfers = transfers;
         this.links = links;
+        this.threads = threads;
         this.port = PlanePort.open(gpu.name(), host, bindHost, gpu.clock(), this::came);
     }
 
@@ -82,10 +87,11 @@ final class Dialing {
         var hello =
                 new LinkMessage.Hello(
                         id, ++dials, address(), first.grant(), gpu.limits().slotBytes());
-        var _ =
-                Thread.ofVirtual()
-                        .name(gpu.name() + "-dial")
-                        .start(() -> dial(link, first, target, hello));
+        try {
+            threads.newThread(() -> dial(link, first, target, hello)).start();
+        } catch (RuntimeException | Error e) { // no memory for a thread, for one
+            link.fail(Failure.of(e));
+        }
     }
 
     private void dial(Link link, NcclSending first, PeerAddress target, LinkMessage.Hello hello) {

@@ -16,6 +16,7 @@ import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
@@ -73,7 +74,8 @@ public final class NcclPlane implements DataPlane {
             NcclLibrary library,
             GpuDriver driver,
             Limits limits,
-            Duration closeLimit) {
+            Duration closeLimit,
+            ThreadFactory dials) {
         this.name = name;
         this.closeLimit = closeLimit;
         var clock = new PlaneClock(name + "-clock");
@@ -83,7 +85,7 @@ public final class NcclPlane implements DataPlane {
         this.transfers = new OpenTransfers(name);
         this.links = new Links(gpu, intake, transfers, this::dial);
         try {
-            this.dialing = new Dialing(host, bindHost, gpu, intake, transfers, links);
+            this.dialing = new Dialing(host, bindHost, gpu, intake, transfers, links, dials);
         } catch (RuntimeException | Error e) {
             clock.close();
             throw e;
@@ -127,7 +129,20 @@ public final class NcclPlane implements DataPlane {
             GpuDriver driver,
             Limits limits,
             Duration closeLimit) {
-        return new NcclPlane(name, host, bindHost, library, driver, limits, closeLimit);
+        var dials = Thread.ofVirtual().name(name + "-dial").factory();
+        return new NcclPlane(name, host, bindHost, library, driver, limits, closeLimit, dials);
+    }
+
+    /// @param dials make a thread for each dial
+    static NcclPlane open(
+            String name,
+            String host,
+            String bindHost,
+            NcclLibrary library,
+            GpuDriver driver,
+            Limits limits,
+            ThreadFactory dials) {
+        return new NcclPlane(name, host, bindHost, library, driver, limits, CLOSE_LIMIT, dials);
     }
 
     /// Of the thread of the GPU. It outlives [#close] while a call does not return, and frees what
