@@ -93,13 +93,14 @@ public final class HostPlane implements DataPlane {
             Ways ways,
             Checksum checksum,
             ThreadFactory threads,
+            PlaneClock clock,
             Duration closeLimit) {
         this.name = name;
         this.copies = ways == Ways.ANY;
         this.checksum = checksum;
         this.threads = threads;
         this.closeLimit = closeLimit;
-        this.clock = new PlaneClock(name + "-clock");
+        this.clock = clock;
         try {
             this.port = PlanePort.open(name, host, bindHost, clock, this::came);
         } catch (RuntimeException | Error e) {
@@ -121,7 +122,8 @@ public final class HostPlane implements DataPlane {
     public static HostPlane open(
             String name, String host, String bindHost, Ways ways, Checksum checksum) {
         var threads = Thread.ofPlatform().daemon(true).name(name + "-transfer-", 0).factory();
-        return new HostPlane(name, host, bindHost, ways, checksum, threads, CLOSE_LIMIT);
+        var clock = new PlaneClock(name + "-clock");
+        return new HostPlane(name, host, bindHost, ways, checksum, threads, clock, CLOSE_LIMIT);
     }
 
     /// As [#open(String, String, String, Ways)].
@@ -129,11 +131,13 @@ public final class HostPlane implements DataPlane {
     /// @param threads make a thread for each transfer
     public static HostPlane open(
             String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
-        return open(name, host, bindHost, ways, threads, CLOSE_LIMIT);
+        return open(
+                name, host, bindHost, ways, threads, new PlaneClock(name + "-clock"), CLOSE_LIMIT);
     }
 
     /// As [#open(String, String, String, Ways, ThreadFactory)].
     ///
+    /// @param clock closed with the plane
     /// @param closeLimit how long [#close] waits for threads that use blocks
     static HostPlane open(
             String name,
@@ -141,8 +145,9 @@ public final class HostPlane implements DataPlane {
             String bindHost,
             Ways ways,
             ThreadFactory threads,
+            PlaneClock clock,
             Duration closeLimit) {
-        return new HostPlane(name, host, bindHost, ways, Checksum.AUTO, threads, closeLimit);
+        return new HostPlane(name, host, bindHost, ways, Checksum.AUTO, threads, clock, closeLimit);
     }
 
     @Override
@@ -171,8 +176,9 @@ public final class HostPlane implements DataPlane {
                             windows.remove(proof.name());
                             end.accept(outcome);
                         });
-        windows.put(proof.name(), new Expected(proof, window));
+        // First, for it may fail: no memory for the clock's thread.
         window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
+        windows.put(proof.name(), new Expected(proof, window));
         if (closed) {
             window.giveUp(closedFailure());
         }
@@ -193,14 +199,20 @@ public final class HostPlane implements DataPlane {
                                         ErrorCode.PROTOCOL, "not an address: " + receiver));
         var sending =
                 new HostSending(target, grant, source, copies, checksum, views, deadline, end);
-        sendings.add(sending);
         try {
-            start(threads, sending::run, () -> sendings.remove(sending));
+            var limit = clock.after(deadline.remaining(), () -> sending.giveUp(late("sent")));
+            sending.timer(limit);
+            sendings.add(sending);
+            try {
+                start(threads, sending::run, () -> sendings.remove(sending));
+            } catch (RuntimeException | Error e) {
+                sendings.remove(sending);
+                limit.cancel(false);
+                throw e;
+            }
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            sendings.remove(sending);
             throw Failure.of(e).toException();
         }
-        sending.timer(clock.after(deadline.remaining(), () -> sending.giveUp(late("sent"))));
         if (closed) {
             sending.giveUp(closedFailure());
         }

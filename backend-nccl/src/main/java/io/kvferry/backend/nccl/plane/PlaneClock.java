@@ -9,6 +9,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 
 /// The time limits of a data plane.
@@ -20,9 +21,12 @@ public final class PlaneClock implements AutoCloseable {
     private final ScheduledThreadPoolExecutor executor;
 
     public PlaneClock(String name) {
-        executor =
-                new ScheduledThreadPoolExecutor(
-                        1, Thread.ofPlatform().name(name).daemon(true).factory());
+        this(Thread.ofPlatform().name(name).daemon(true).factory());
+    }
+
+    /// @param threads make its one thread, when the first limit is set
+    PlaneClock(ThreadFactory threads) {
+        executor = new ScheduledThreadPoolExecutor(1, threads);
         executor.setRemoveOnCancelPolicy(true);
         executor.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
     }

@@ -213,6 +213,62 @@ class HostPlanePeersTest {
         }
     }
 
+    /// Without a time limit nothing begins.
+    @Test
+    void aTransferForWhichThereIsNoClockDoesNotBegin() {
+        var none = new AtomicInteger(2);
+        var begun = new AtomicInteger();
+        var clock =
+                new PlaneClock(work -> {
+                    if (none.getAndDecrement() > 0) {
+                        throw new OutOfMemoryError("no thread, says the test");
+                    }
+                    return Thread.ofPlatform().daemon(true).unstarted(work);
+                });
+        try (var scarce =
+                HostPlane.open(
+                        "test-l",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        ways,
+                        work -> {
+                            begun.incrementAndGet();
+                            return Thread.ofPlatform().daemon(true).unstarted(work);
+                        },
+                        clock,
+                        SOON)) {
+            var from = placement(arena, 1, 64, 1);
+            var to = placement(arena, 1, 64, 2);
+            fill(from, new Random(9));
+            var ended = new AtomicInteger();
+            assertThatThrownBy(() ->
+                            scarce.receive(
+                                    Grant.draw(),
+                                    to,
+                                    Deadline.in(SOON),
+                                    _ -> ended.incrementAndGet()))
+                    .isInstanceOf(OutOfMemoryError.class);
+            assertThatThrownBy(() ->
+                            scarce.send(
+                                    receiver.address(),
+                                    Grant.draw(),
+                                    from,
+                                    Deadline.in(SOON),
+                                    _ -> ended.incrementAndGet()))
+                    .isInstanceOf(KvFerryException.class);
+            assertThat(begun).as("threads of transfers").hasValue(0);
+            assertThat(scarce.working()).isZero();
+
+            var grant = Grant.draw();
+            var received = new CompletableFuture<Outcome>();
+            receiver.receive(grant, to, Deadline.in(SOON), received::complete);
+            scarce.send(receiver.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
+            assertThat(await(received)).isEqualTo(new Outcome.Done(64));
+            assertEqualBlocks(from, to);
+            assertThat(ended).as("told of what never began").hasValue(0);
+        }
+    }
+
     /// The engine keeps the memory in place then, see the contract of worker halves.
     @Test
     void aCloseThatLeavesAThreadWithBlocksSaysSo() throws IOException {
@@ -231,6 +287,7 @@ class HostPlanePeersTest {
                                             awaitQuietly(mayEnd);
                                             work.run();
                                         }),
+                        new PlaneClock("test-c-clock"),
                         Duration.ofMillis(50));
         var grant = Grant.draw();
         plane.receive(grant, placement(arena, 1, 64, 1), Deadline.in(SOON), _ -> {});
