@@ -352,8 +352,7 @@ public final class SharedOwner implements AutoCloseable {
         Deadline suspicious = Deadline.in(SUSPICION);
         while (control.word(user, lane) == seen && !isUnderAnother(user, lane, grant)) {
             if (suspicious.passed()) {
-                if (isDead(user)) {
-                    control.setWord(user, lane, 0);
+                if (clearedIfDead(user, lane)) {
                     return true;
                 }
                 suspicious = Deadline.in(SUSPICION.multipliedBy(10));
@@ -371,10 +370,13 @@ public final class SharedOwner implements AutoCloseable {
         return grant != ControlPage.ANY_GRANT && of != ControlPage.ANY_GRANT && of != grant;
     }
 
-    private boolean isDead(int user) {
+    /// Takes back what a user that has ended has announced. Under its lock, so that it is not the
+    /// next user's announcement.
+    private boolean clearedIfDead(int user, int lane) {
         try {
             Optional<FileLock> free = userLocks.take(user);
             if (free.isPresent()) {
+                control.setWord(user, lane, 0);
                 free.get().release();
             }
             return free.isPresent();

@@ -24,9 +24,14 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 
 /// Whom the end of a capability waits for, with this process as its own user.
@@ -70,6 +75,54 @@ class SharedOwnerTest {
             assertTimesOut(owner, third);
             lanes.exit(lane);
             owner.closeGrant(third, SOME, SHORT);
+        }
+    }
+
+    /// The next user takes the lock of one that has ended as soon as it is free.
+    @Test
+    void theAnnouncementOfTheNextUserOfALaneStays() throws Exception {
+        var files = new SharedFolder(folder, INCARNATION);
+        try (var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+                var arena = Arena.ofShared();
+                var locks = SharedLocks.open(files.users());
+                var file = FileChannel.open(files.control(), READ_WRITE)) {
+            var page = ControlPage.open(file, files.control(), INCARNATION, arena);
+            for (int round = 1; round <= 25; round++) {
+                long left = 2L * round;
+                page.setWord(0, 0, left); // by one that has ended
+                var next =
+                        CompletableFuture.supplyAsync(() -> announceWhenCleared(locks, page, left));
+                int grant = owner.openGrant(round, SOME);
+                owner.closeGrant(grant, SOME, Duration.ofSeconds(30));
+                assertThat(next.get(30, TimeUnit.SECONDS)).isEqualTo(left + 1);
+            }
+        }
+    }
+
+    /// Waits until the owner has taken the lock, then takes it itself.
+    ///
+    /// @return what its announcement has become
+    private static long announceWhenCleared(SharedLocks locks, ControlPage page, long left) {
+        try {
+            boolean seen = false;
+            while (true) {
+                Optional<FileLock> lock = locks.take(0);
+                if (lock.isEmpty()) {
+                    seen = true;
+                    continue;
+                }
+                if (seen || page.word(0, 0) == 0) {
+                    page.setWord(0, 0, left + 1);
+                    LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
+                    long now = page.word(0, 0);
+                    page.setWord(0, 0, 0);
+                    lock.get().release();
+                    return now;
+                }
+                lock.get().release();
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 
