@@ -24,6 +24,7 @@ import io.kvferry.spi.KvFerryException;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
@@ -320,8 +321,13 @@ public final class Peer {
 
     /// A connection outside the pool.
     Wire connect(Deadline deadline) throws IOException {
-        IOException last = new UnknownHostException(data.host());
-        for (InetAddress address : InetAddress.getAllByName(data.host())) {
+        return connect(InetAddress.getAllByName(data.host()), deadline);
+    }
+
+    /// @throws ConnectException when none of the addresses has a listener
+    Wire connect(InetAddress[] addresses, Deadline deadline) throws IOException {
+        IOException failure = null;
+        for (InetAddress address : addresses) {
             SocketChannel channel = SocketChannel.open();
             boolean connected = false;
             try {
@@ -338,14 +344,16 @@ public final class Peer {
             } catch (SocketTimeoutException e) {
                 throw e;
             } catch (IOException e) {
-                last = e;
+                if (failure == null || failure instanceof ConnectException) {
+                    failure = e;
+                }
             } finally {
                 if (!connected) { // also for want of memory
                     channel.close();
                 }
             }
         }
-        throw last;
+        throw failure == null ? new UnknownHostException(data.host()) : failure;
     }
 
     private Wire greeted(Wire wire) throws IOException {

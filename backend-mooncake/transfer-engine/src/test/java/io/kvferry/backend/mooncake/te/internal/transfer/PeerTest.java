@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
@@ -15,6 +16,7 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -138,6 +140,32 @@ class PeerTest {
             return lines.filter(line -> line.startsWith("flags:"))
                     .mapToInt(line -> Integer.parseInt(line.substring(6).strip(), 8))
                     .sum();
+        }
+    }
+
+    /// A refusal says that nobody listens there, and nothing of another address of the host.
+    @Test
+    void aRefusalByOneAddressDoesNotHideWhatElseWentWrong() throws Exception {
+        int nobody;
+        try (var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            nobody = server.getLocalPort();
+        }
+        try (var watchdog = new Watchdog("test")) {
+            var peer = peer(nobody, watchdog);
+            var refuses = InetAddress.getByName("127.0.0.1");
+            var other = InetAddress.getByName("224.0.0.1"); // no connection goes to many hosts
+            for (var addresses :
+                    List.of(
+                            new InetAddress[] {other, refuses},
+                            new InetAddress[] {refuses, other})) {
+                assertThatThrownBy(() -> peer.connect(addresses, Deadline.in(SOON)))
+                        .isInstanceOf(IOException.class)
+                        .isNotInstanceOf(ConnectException.class);
+            }
+            assertThatThrownBy(() ->
+                            peer.connect(new InetAddress[] {refuses, refuses}, Deadline.in(SOON)))
+                    .isInstanceOf(ConnectException.class);
+            peer.drop();
         }
     }
 
