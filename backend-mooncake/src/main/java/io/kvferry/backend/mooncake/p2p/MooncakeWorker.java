@@ -30,7 +30,6 @@ import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.net.TroubleReports;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.slf4j.event.Level;
@@ -64,8 +63,8 @@ final class MooncakeWorker implements WorkerConnector {
     private Optional<PrefillService> prefill = Optional.empty();
     private Optional<DecodeService> decode = Optional.empty();
     private Optional<BootstrapRegistrar> registrar = Optional.empty();
+    private boolean stopped;
     private boolean closed;
-    private @Nullable KvFerryException unclosed;
 
     /// Of the channel's clock.
     private final TroubleReports troubles;
@@ -249,32 +248,24 @@ final class MooncakeWorker implements WorkerConnector {
     @Override
     public void close() {
         if (closed) {
-            checkQuiet();
             return;
         }
+        if (!stopped) {
+            stopped = true;
+            stop();
+        }
+        plane.close();
         closed = true;
+        memory.ifPresent(RegionMemory::close);
+    }
+
+    private void stop() {
         rehearsal.ifPresent(Rehearsal::await);
         registrar.ifPresent(BootstrapRegistrar::close);
         bootstrap.ifPresent(BootstrapServer::close);
         channel.close();
         prefill.ifPresent(PrefillService::close);
         decode.ifPresent(DecodeService::close);
-        try {
-            plane.close();
-        } catch (KvFerryException e) {
-            unclosed = e;
-            throw e;
-        }
-        memory.ifPresent(RegionMemory::close);
-    }
-
-    /// A plane is closed once, and does not say later whether its last writer has ended.
-    private void checkQuiet() {
-        var failure = unclosed;
-        if (failure != null) {
-            throw new KvFerryException(
-                    failure.code(), String.valueOf(failure.getMessage()), failure);
-        }
     }
 
     /// KV heads of the model, 1 where every rank has all of them.

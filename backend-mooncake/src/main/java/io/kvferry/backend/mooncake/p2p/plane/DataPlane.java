@@ -42,7 +42,10 @@ public sealed interface DataPlane extends AutoCloseable permits OwnEngine, HostB
         return Stats.EMPTY;
     }
 
-    /// Fails what is in flight. On return nothing touches the cache any more.
+    /// Fails what is in flight. On return nothing touches the cache any more. A later call returns
+    /// at once, or fails as long as something may touch it.
+    ///
+    /// @throws KvFerryException when something may; the cache must stay in place then
     @Override
     void close();
 }

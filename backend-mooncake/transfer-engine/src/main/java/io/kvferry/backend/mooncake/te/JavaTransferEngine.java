@@ -80,7 +80,7 @@ public final class JavaTransferEngine implements TransferEngine {
     private final Registrations registrations;
     private volatile boolean closed;
     private final SharedClosing closing = new SharedClosing();
-    private boolean ended;
+    private boolean stopped;
 
     private JavaTransferEngine(EngineConfig config, Ports ports) {
         this.config = config;
@@ -386,10 +386,20 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     private void end() {
-        if (ended) { // it failed for a caller before this one; what can be closed is closed
-            return;
+        if (!stopped) { // else it failed for a caller before this one
+            stopped = true;
+            stop();
         }
-        ended = true;
+        boolean quiet = false;
+        try {
+            registrations.closeAll();
+            quiet = true;
+        } finally {
+            shared.ifPresent(quiet ? SharedOwner::close : SharedOwner::retire);
+        }
+    }
+
+    private void stop() {
         queues.close();
         publisher.close();
         handshakes.close();
@@ -402,11 +412,6 @@ public final class JavaTransferEngine implements TransferEngine {
         peers.close();
         watchdog.close();
         directory.close();
-        try {
-            registrations.closeAll();
-        } finally {
-            shared.ifPresent(SharedOwner::close);
-        }
     }
 
     private static boolean ended(ExecutorService threads) {

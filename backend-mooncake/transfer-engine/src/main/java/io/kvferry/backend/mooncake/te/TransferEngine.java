@@ -15,7 +15,7 @@ import java.util.Optional;
 /// Addresses are absolute virtual addresses, as in Mooncake: local ones of this process, remote
 /// ones of the peer's. Life cycle: an implementation's factory returns a running engine;
 /// [#register] before any transfer that names the memory; [RegisteredMemory#close] after the last
-/// one; [#close] once. Close ends intake, fails what is in flight with [ErrorCode#CLOSED], and
+/// one; [#close] at last. Close ends intake, fails what is in flight with [ErrorCode#CLOSED], and
 /// returns when no I/O touches registered memory any more; only then may the caller free it.
 ///
 /// Threading: every method may be called from any thread.
@@ -109,6 +109,10 @@ public interface TransferEngine extends AutoCloseable {
         return 0;
     }
 
+    /// A later call returns at once, or tries again what failed.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer on this host that is alive does not
+    ///   end its copy; the memory must not be freed then
     @Override
     void close();
 }

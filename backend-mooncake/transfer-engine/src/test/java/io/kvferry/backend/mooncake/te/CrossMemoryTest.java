@@ -412,6 +412,29 @@ class CrossMemoryTest {
         peer.close();
     }
 
+    /// Until that peer has ended its call, a close says so, however often.
+    @Test
+    void aCloseSucceedsWhenNobodyCopiesAnyMore() throws IOException {
+        start("drain-timeout-ms=50");
+        here.allocate(1 << 16, Access.OPEN, arena);
+        var peer = SharedPeer.attach(folder, here.info().incarnation(), true).orElseThrow();
+        int lane = peer.lanes().enter();
+        peer.lanes().announce(lane);
+        for (int i = 0; i < 3; i++) {
+            assertThatThrownBy(here::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+            try (var files = Files.list(folder)) {
+                assertThat(files).as("nobody comes any more").isEmpty();
+            }
+        }
+        peer.lanes().exit(lane);
+        here.close();
+        here.close();
+        peer.close();
+    }
+
     @Test
     void theNextStartOfAKilledOwnerIsSomebodyElse() throws Exception {
         start();

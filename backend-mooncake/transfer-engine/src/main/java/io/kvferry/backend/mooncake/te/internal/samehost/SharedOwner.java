@@ -441,12 +441,17 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    @Override
-    public void close() {
+    /// Lets no peer come any more. Whoever copies still can be waited for, until [#close].
+    public void retire() {
         control.close();
         // A process may start another engine where this one's memory was.
         probe.fill((byte) 0);
         folder.delete();
+    }
+
+    @Override
+    public void close() {
+        retire();
         try {
             ownerLock.release();
             userLocks.close();
