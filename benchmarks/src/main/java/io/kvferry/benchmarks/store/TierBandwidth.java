@@ -161,7 +161,7 @@ final class TierBandwidth {
                                     0));
                 }
                 long begin = System.nanoTime();
-                int rc = tier.write(sources, new ArrayList<@Nullable DiskObject>());
+                int rc = tier.write(sources, _ -> true, new ArrayList<@Nullable DiskObject>());
                 nanos += System.nanoTime() - begin;
                 if (rc != 0) {
                     throw new IllegalStateException("a bucket was not written: " + rc);

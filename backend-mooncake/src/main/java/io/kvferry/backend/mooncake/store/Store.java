@@ -98,13 +98,15 @@ public interface Store extends AutoCloseable {
     ///
     /// @param force also one with a lease
     /// @return 0; OBJECT_NOT_FOUND; OBJECT_HAS_LEASE; REPLICA_IS_NOT_READY while it is being
-    ///   written
+    ///   written; FILE_WRITE_FAIL when a restart of the store may find it, or what was removed
+    ///   before, again
     int remove(String key, boolean force);
 
     /// Removes the objects whose whole key the regular expression matches; leaves out leased ones
     /// unless forced, and those that are being written.
     ///
-    /// @return how many, or INVALID_PARAMS for an expression that is none or takes too long
+    /// @return how many; INVALID_PARAMS for an expression that is none or takes too long;
+    ///   FILE_WRITE_FAIL when a restart of the store may find some of them again
     long removeByRegex(String regex, boolean force);
 
     /// Removes all objects of this identity, as [#removeByRegex].

@@ -35,7 +35,8 @@ public enum StoreCode {
     UNAVAILABLE_IN_CURRENT_STATUS(-1010, ErrorCode.CLOSED),
     UNAVAILABLE_IN_CURRENT_MODE(-1011, ErrorCode.UNSUPPORTED),
     NOT_SUPPORTED(-1012, ErrorCode.UNSUPPORTED),
-    FILE_READ_FAIL(-1102, ErrorCode.STORAGE_IO);
+    FILE_READ_FAIL(-1102, ErrorCode.STORAGE_IO),
+    FILE_WRITE_FAIL(-1103, ErrorCode.STORAGE_IO);
 
     private static final Map<Integer, StoreCode> BY_NUMBER =
             Arrays.stream(values())

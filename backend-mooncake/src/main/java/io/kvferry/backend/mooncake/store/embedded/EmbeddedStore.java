@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.store.embedded;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
-import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -199,7 +198,6 @@ public final class EmbeddedStore implements AutoCloseable {
     }
 
     private void removeWhere(Predicate<StoredObject> which) {
-        var copies = new ArrayList<DiskObject>();
         objects.forEach(object -> {
             if (!which.test(object)) {
                 return;
@@ -209,13 +207,12 @@ public final class EmbeddedStore implements AutoCloseable {
                 return;
             }
             puts.forget(object);
+            if (!closed) { // a copy outlives the store
+                offloads.removed(object);
+            }
             objects.erase(object);
             object.freeMemory();
-            if (object.disk != null && !closed) { // a copy outlives the store
-                copies.add(object.disk);
-            }
         });
-        offloads.forget(copies);
     }
 
     /// Does what is due: expires clients, frees what replaced puts left, evicts. Called by the

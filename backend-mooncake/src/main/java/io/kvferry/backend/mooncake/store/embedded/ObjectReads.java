@@ -9,7 +9,6 @@ import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
-import java.util.List;
 import java.util.function.Predicate;
 
 /// Lookups, leases and removals of one user.
@@ -190,7 +189,6 @@ final class ObjectReads {
         store.counters.removes.increment();
         int hash = ObjectTable.hash(client.identityHash(), key);
         ObjectShard shard = store.objects.shardOf(hash);
-        var copies = new ArrayList<DiskObject>(1);
         int code;
         shard.lock();
         try {
@@ -200,21 +198,25 @@ final class ObjectReads {
                 if (object.isLeased(store.time.now()) && !force) {
                     code = StoreCode.OBJECT_HAS_LEASE.number();
                 } else {
-                    erase(object, copies);
+                    erase(object);
                 }
-            }
-            if (code != 0) {
-                store.counters.removeFailures.increment();
             }
         } finally {
             shard.unlock();
         }
-        store.offloads.forget(copies);
+        if (code == 0 || code == StoreCode.OBJECT_NOT_FOUND.number()) {
+            int confirmed = store.offloads.confirmRemovals();
+            code = confirmed == 0 ? code : confirmed;
+        }
+        if (code != 0) {
+            store.counters.removeFailures.increment();
+        }
         return code;
     }
 
     /// @param which asked outside of all locks, since it is an expression of a user; what it throws
     ///   ends the removal before anything is removed
+    /// @return how many, or a code
     long removeAll(Predicate<String> which, boolean force) {
         var chosen = new ArrayList<StoredObject>();
         store.objects.forEach(object -> {
@@ -225,21 +227,20 @@ final class ObjectReads {
         chosen.removeIf(object -> !which.test(object.key));
         long now = store.time.now();
         long removed = 0;
-        var copies = new ArrayList<DiskObject>();
         for (StoredObject object : chosen) {
             ObjectShard shard = store.objects.shardOf(object.hash);
             shard.lock();
             try {
                 if (object.state == State.COMPLETE && (force || !object.isLeased(now))) {
-                    erase(object, copies);
+                    erase(object);
                     removed++;
                 }
             } finally {
                 shard.unlock();
             }
         }
-        store.offloads.forget(copies);
-        return removed;
+        int confirmed = store.offloads.confirmRemovals();
+        return confirmed == 0 ? removed : confirmed;
     }
 
     void dropDamaged(String key) {
@@ -261,26 +262,20 @@ final class ObjectReads {
     void dropDamaged(StoredObject object) {
         store.counters.checksumFailures.increment();
         ObjectShard shard = store.objects.shardOf(object.hash);
-        var copies = new ArrayList<DiskObject>(1);
         shard.lock();
         try {
             if (object.state == State.COMPLETE) {
-                erase(object, copies);
+                erase(object);
             }
         } finally {
             shard.unlock();
         }
-        store.offloads.forget(copies);
     }
 
     /// Under the lock of its shard.
-    ///
-    /// @param copies gets that on disk, to be forgotten when the lock is free
-    private void erase(StoredObject object, List<DiskObject> copies) {
+    private void erase(StoredObject object) {
+        store.offloads.removed(object);
         store.objects.erase(object);
         object.freeMemory();
-        if (object.disk != null) {
-            copies.add(object.disk);
-        }
     }
 }

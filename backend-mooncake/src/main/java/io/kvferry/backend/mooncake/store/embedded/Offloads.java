@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
 import io.kvferry.backend.mooncake.store.tier.Bucket;
 import io.kvferry.backend.mooncake.store.tier.BucketSource;
@@ -48,6 +49,10 @@ final class Offloads implements AutoCloseable {
     private long waitingBytes;
     private long waitingSince;
     private boolean stopped;
+
+    /// Objects that were removed while a bucket was being written in which a restart may find them.
+    private int removedSealed;
+
     private volatile long evictingBytes;
     private volatile boolean paused;
     private volatile long pausedUntil;
@@ -154,11 +159,54 @@ final class Offloads implements AutoCloseable {
         return paused && store.time.now() < pausedUntil;
     }
 
-    /// Objects that were removed have copies on disk. Outside of all locks.
-    void forget(List<DiskObject> copies) {
-        if (tier != null && !copies.isEmpty()) {
-            tier.forget(copies);
+    /// An object is about to be removed. Under the lock of its shard.
+    void removed(StoredObject object) {
+        if (tier != null && object.disk != null) {
+            tier.removed(object.disk);
+        } else if (object.sealed) {
+            synchronized (this) {
+                removedSealed++;
+            }
         }
+    }
+
+    /// Waits until no restart finds again what was removed before this call. Outside of all locks.
+    ///
+    /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
+    int confirmRemovals() {
+        DiskTier disk = tier;
+        if (disk == null) {
+            return 0;
+        }
+        int code = 0;
+        if (!awaitSealed(disk.config().ioLimit().toNanos()) || disk.confirmRemovals() != 0) {
+            code = StoreCode.FILE_WRITE_FAIL.number();
+        }
+        // A store that is closed forgets what its disk goes on to have.
+        return store.isClosed() ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number() : code;
+    }
+
+    private synchronized boolean awaitSealed(long nanos) {
+        long end = System.nanoTime() + nanos;
+        try {
+            for (long left = nanos; removedSealed > 0; left = end - System.nanoTime()) {
+                if (left <= 0) {
+                    return false;
+                }
+                TimeUnit.NANOSECONDS.timedWait(this, left);
+            }
+            return true;
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    /// The bucket that was being written is whole or has failed, and what was removed meanwhile is
+    /// with the tier.
+    private synchronized void writeEnded() {
+        removedSealed = 0;
+        notifyAll();
     }
 
     private void work() {
@@ -217,6 +265,9 @@ final class Offloads implements AutoCloseable {
             }
             delete(disk, bucket);
         }
+        if (!isPaused() && !disk.settle()) {
+            pause(disk, "the disk does not answer");
+        }
         if (isPaused()) {
             letGo(drain());
             return false;
@@ -231,6 +282,7 @@ final class Offloads implements AutoCloseable {
             return true;
         } finally {
             letGo(batch.claimed.subList(batch.settled, batch.claimed.size()));
+            writeEnded();
         }
     }
 
@@ -346,7 +398,7 @@ final class Offloads implements AutoCloseable {
                             object.checksum));
         }
         var copies = new ArrayList<@Nullable DiskObject>(sources.size());
-        int rc = disk.write(sources, copies);
+        int rc = disk.write(sources, i -> seal(batch.claimed.get(i)), copies);
         if (rc != 0) {
             if (Errno.isFull(-rc)) { // others use the disk as well
                 evictOne(disk);
@@ -361,8 +413,21 @@ final class Offloads implements AutoCloseable {
         attach(disk, batch, copies);
     }
 
+    /// From here on a restart may find the object in the bucket that is being written.
+    ///
+    /// @return false when it was removed before that
+    private boolean seal(StoredObject object) {
+        ObjectShard shard = store.objects.shardOf(object.hash);
+        shard.lock();
+        try {
+            object.sealed = object.state == State.COMPLETE;
+            return object.sealed;
+        } finally {
+            shard.unlock();
+        }
+    }
+
     private void attach(DiskTier disk, Batch batch, List<@Nullable DiskObject> copies) {
-        var useless = new ArrayList<DiskObject>();
         for (int i = 0; i < copies.size(); i++) {
             StoredObject object = batch.claimed.get(i);
             DiskObject copy = copies.get(i);
@@ -371,15 +436,18 @@ final class Offloads implements AutoCloseable {
             try {
                 batch.settled = i + 1;
                 object.writing = false;
+                object.sealed = false;
                 try {
-                    if (copy == null) {
+                    if (object.state != State.COMPLETE) {
+                        if (copy != null) {
+                            disk.removed(copy);
+                        }
+                    } else if (copy == null) {
                         dropDamaged(object);
-                    } else if (object.state == State.COMPLETE) {
+                    } else {
                         object.disk = copy;
                         disk.counters().offloadedKeys.increment();
                         disk.counters().offloadedBytes.add(object.size);
-                    } else {
-                        useless.add(copy);
                     }
                 } finally {
                     object.unpin();
@@ -391,16 +459,13 @@ final class Offloads implements AutoCloseable {
                 shard.unlock();
             }
         }
-        disk.forget(useless);
     }
 
     private void dropDamaged(StoredObject object) {
         store.counters.checksumFailures.increment();
         LOG.warn("other bytes than were put under {}; the object is dropped", object.key);
-        if (object.state == State.COMPLETE) {
-            store.objects.erase(object);
-            object.freeMemory();
-        }
+        store.objects.erase(object);
+        object.freeMemory();
     }
 
     /// What was chosen for eviction and is on disk now, unless it was used meanwhile.
@@ -419,6 +484,7 @@ final class Offloads implements AutoCloseable {
             shard.lock();
             try {
                 object.writing = false;
+                object.sealed = false;
                 object.unpin();
             } finally {
                 shard.unlock();
@@ -476,6 +542,7 @@ final class Offloads implements AutoCloseable {
                 return false;
             }
         }
+        disk.withdraw(victim);
         for (DiskObject copy : victim.objects()) {
             visit(copy, true);
         }
@@ -520,13 +587,13 @@ final class Offloads implements AutoCloseable {
         ObjectShard shard = store.objects.shardOf(object.hash);
         shard.lock();
         try {
-            if (object.disk == copy) {
+            if (object.disk == copy && tier != null) {
+                tier.removed(copy);
                 giveUp(object);
             }
         } finally {
             shard.unlock();
         }
-        forget(List.of(copy));
     }
 
     @Nullable DiskTier tier() {

@@ -46,6 +46,9 @@ final class StoredObject {
     /// Whether a copy is being written just now.
     boolean writing;
 
+    /// Whether a restart may find that copy already. Who removes it then waits for the write.
+    boolean sealed;
+
     /// How often it was read from disk.
     int diskReads;
 

@@ -32,8 +32,9 @@ import java.util.function.UnaryOperator;
 /// The files of a disk tier, in a folder that one process has at a time.
 ///
 /// A bucket is there when its meta file is: the data is brought to the medium before the meta file
-/// is begun, and the meta file is deleted before the data. What a crash leaves in between is
-/// deleted at the next start.
+/// is begun, and the meta file is deleted, on the medium as well, before the data. What a crash
+/// leaves in between is deleted at the next start. An object has gone when that is noted on the
+/// medium.
 ///
 /// Threading: any thread; [#open] and [#scan] before all others. Every method but these answers 0
 /// or a negated [Errno].
@@ -127,8 +128,9 @@ final class BucketFolder implements AutoCloseable {
 
     /// What is complete, oldest first; deletes what is not.
     ///
+    /// @param left gets the buckets that are there and can neither be read nor deleted
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] for files of another version
-    List<Bucket> scan(UnaryOperator<StoreIdentity> intern) {
+    List<Bucket> scan(UnaryOperator<StoreIdentity> intern, List<Long> left) {
         var ids = new TreeSet<Long>();
         try (var files = Files.list(folder)) {
             for (Path file : (Iterable<Path>) files::iterator) {
@@ -145,7 +147,9 @@ final class BucketFolder implements AutoCloseable {
         for (long id : ids) {
             try {
                 Bucket bucket = load(id, intern);
-                if (bucket != null) {
+                if (bucket == null) {
+                    left.add(id);
+                } else {
                     found.add(bucket);
                 }
             } catch (KvFerryException e) {
@@ -153,7 +157,9 @@ final class BucketFolder implements AutoCloseable {
                     throw e;
                 }
                 LOG.warn("{}: {}; its files are deleted", folder, e.getMessage());
-                delete(id);
+                if (delete(id) != 0) {
+                    left.add(id);
+                }
                 deleted++;
             }
         }
@@ -219,7 +225,8 @@ final class BucketFolder implements AutoCloseable {
         return AlignedStaging.align(data) + AlignedStaging.align(meta);
     }
 
-    /// A torn record is none: who removed the object was never answered.
+    /// A torn record is none: who removed the object was never answered. The next one is written
+    /// over it.
     private void readGone(Arena arena, Bucket bucket) {
         var file = new byte[1][];
         int rc = read(arena, bucket.id(), GONE, file);
@@ -350,7 +357,8 @@ final class BucketFolder implements AutoCloseable {
         return rc < 0 ? rc : closed;
     }
 
-    /// Notes that objects of a bucket are no longer there. A killed process does not lose the note.
+    /// Notes that objects of a bucket are no longer there. The note counts with the next
+    /// [#syncNames].
     int addGone(Bucket bucket, List<DiskObject> objects) {
         int first = bucket.addRecords(objects.size());
         try (Arena arena = Arena.ofConfined()) {
@@ -370,26 +378,56 @@ final class BucketFolder implements AutoCloseable {
                 records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i + 1, ~index);
             }
             int rc = write(handle, records, records.byteSize(), (long) first * RECORD_BYTES);
+            if (rc == 0) {
+                rc = calls.syncData(handle);
+            }
             int closed = calls.close(handle);
             return rc < 0 ? rc : closed;
         }
     }
 
+    /// Brings the names of all files to the medium.
+    int syncNames() {
+        try (Arena arena = Arena.ofConfined()) {
+            return calls.syncFolder(PathText.of(arena, folder));
+        }
+    }
+
     /// Deletes a bucket, its meta file first.
     ///
-    /// @return 0 when nothing of it is left
+    /// @return 0 when no restart finds it again
     int delete(long id) {
-        int failed = 0;
-        try (Arena arena = Arena.ofConfined()) {
-            for (String suffix : List.of(META, DATA, GONE)) {
-                int rc = calls.unlink(text(arena, id, suffix));
-                if (rc != 0 && rc != -Errno.ENOENT) {
-                    failed = rc;
-                    break; // data without meta is garbage, meta without data would not be
-                }
-            }
+        int rc = withdraw(id);
+        if (rc == 0) {
+            deleteWithdrawn(id); // what stays is garbage
         }
-        return failed;
+        return rc;
+    }
+
+    /// Deletes the meta file of a bucket for good: the other files are garbage then.
+    int withdraw(long id) {
+        int rc = deleteMeta(id);
+        return rc == 0 ? syncNames() : rc;
+    }
+
+    /// The same, as of the next [#syncNames].
+    int deleteMeta(long id) {
+        try (Arena arena = Arena.ofConfined()) {
+            return unlink(arena, id, META);
+        }
+    }
+
+    /// Deletes what [#withdraw] has left.
+    int deleteWithdrawn(long id) {
+        try (Arena arena = Arena.ofConfined()) {
+            int rc = unlink(arena, id, DATA);
+            return rc == 0 ? unlink(arena, id, GONE) : rc;
+        }
+    }
+
+    private int unlink(Arena arena, long id, String suffix) {
+        int rc = calls.unlink(text(arena, id, suffix));
+        return rc == -Errno.ENOENT ? 0 : rc;
     }
 
     private MemorySegment text(Arena arena, long id, String suffix) {

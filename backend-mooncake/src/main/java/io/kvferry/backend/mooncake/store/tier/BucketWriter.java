@@ -20,6 +20,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.IntPredicate;
 
 /// Writes one bucket after the other, in large pieces: while one piece is being written by a thread
 /// of its own, the next is filled.
@@ -55,6 +56,7 @@ final class BucketWriter implements AutoCloseable {
     private int failure;
     private @Nullable Future<Integer> pending;
     private boolean stuck;
+    private boolean uncertain;
 
     BucketWriter(BucketFolder folder, Duration limit) {
         this.folder = folder;
@@ -64,11 +66,18 @@ final class BucketWriter implements AutoCloseable {
         }
     }
 
-    /// Writes a bucket. Objects whose bytes fail their checksum are left out of its meta file.
+    /// Writes a bucket. Objects whose bytes fail their checksum are left out of its meta file, as
+    /// are those that nobody wants any more when it is begun.
     ///
+    /// @param wanted asked once per source, when the bytes of all are on the medium
     /// @param objects gets per source its copy, or null
     /// @return 0, or a negated [Errno] or [#STALLED]: then nothing of it counts
-    int write(Bucket bucket, List<BucketSource> sources, List<@Nullable DiskObject> objects) {
+    int write(
+            Bucket bucket,
+            List<BucketSource> sources,
+            IntPredicate wanted,
+            List<@Nullable DiskObject> objects) {
+        uncertain = false;
         filled = 0;
         written = 0;
         failure = 0;
@@ -82,7 +91,7 @@ final class BucketWriter implements AutoCloseable {
         if (created != 0) {
             return created;
         }
-        var good = new ArrayList<DiskObject>();
+        var drafts = new ArrayList<@Nullable DiskObject>(sources.size());
         for (BucketSource source : sources) {
             byte[] key = source.key().getBytes(StandardCharsets.UTF_8);
             add(MemorySegment.ofArray(key), false);
@@ -94,27 +103,26 @@ final class BucketWriter implements AutoCloseable {
             }
             int checksum = crc.value();
             if (source.checked() && checksum != source.checksum()) {
-                objects.add(null);
+                drafts.add(null);
                 continue;
             }
-            var object =
+            drafts.add(
                     new DiskObject(
                             bucket,
-                            good.size(),
+                            drafts.size(),
                             source.identity(),
                             source.key(),
                             source.group(),
                             source.hardPinned(),
                             offset,
                             source.memory().byteSize(),
-                            checksum);
-            good.add(object);
-            objects.add(object);
+                            checksum));
         }
-        return end(bucket, good);
+        int rc = endData(bucket);
+        return rc == 0 ? publish(bucket, drafts, wanted, objects) : rc;
     }
 
-    private int end(Bucket bucket, List<DiskObject> good) {
+    private int endData(Bucket bucket) {
         if (failure == 0 && filled > 0) {
             MemorySegment piece = pieces[filling].memory();
             long length = AlignedStaging.align(filled);
@@ -127,29 +135,55 @@ final class BucketWriter implements AutoCloseable {
             return failure; // the thread that hangs closes and deletes
         }
         int rc = failure;
-        if (rc != 0) {
-            run(() -> cleanUp(bucket), 1);
-            return rc;
-        }
-        long dataBytes = written;
-        byte[] meta = BucketMeta.encode(bucket.id(), dataBytes, good);
-        rc =
-                run(
-                        () -> {
-                            int data = open;
-                            open = -1;
-                            int done = folder.completeData(data);
-                            done = done == 0 ? folder.writeMeta(bucket.id(), meta) : done;
-                            if (done != 0) {
-                                folder.delete(bucket.id());
-                            }
-                            return done;
-                        },
-                        SYNC_FACTOR);
         if (rc == 0) {
-            bucket.complete(good, BucketFolder.fileBytes(dataBytes, meta.length));
+            rc =
+                    run(
+                            () -> {
+                                int data = open;
+                                open = -1;
+                                return folder.completeData(data);
+                            },
+                            SYNC_FACTOR);
+        }
+        if (rc != 0 && !stuck) {
+            run(() -> cleanUp(bucket), 1);
         }
         return rc;
+    }
+
+    /// Writes the meta file: from here on a restart may find the bucket.
+    private int publish(
+            Bucket bucket,
+            List<@Nullable DiskObject> drafts,
+            IntPredicate wanted,
+            List<@Nullable DiskObject> objects) {
+        var good = new ArrayList<DiskObject>(drafts.size());
+        for (int i = 0; i < drafts.size(); i++) {
+            DiskObject object = drafts.get(i);
+            if (!wanted.test(i)) {
+                object = null;
+            }
+            if (object != null) {
+                object = object.at(good.size());
+                good.add(object);
+            }
+            objects.add(object);
+        }
+        byte[] meta = BucketMeta.encode(bucket.id(), written, good);
+        uncertain = true;
+        int rc = run(() -> folder.writeMeta(bucket.id(), meta), SYNC_FACTOR);
+        if (rc == 0) {
+            uncertain = false;
+            bucket.complete(good, BucketFolder.fileBytes(written, meta.length));
+        } else if (!stuck) {
+            uncertain = run(() -> cleanUp(bucket), 1) != 0;
+        }
+        return rc;
+    }
+
+    /// Whether a restart may find the bucket although its write failed.
+    boolean isUncertain() {
+        return uncertain;
     }
 
     private void add(MemorySegment from, boolean value) {

@@ -79,4 +79,12 @@ public final class DiskObject {
     int index() {
         return index;
     }
+
+    /// The same at another place of its bucket.
+    DiskObject at(int place) {
+        return place == index
+                ? this
+                : new DiskObject(
+                        bucket, place, identity, key, group, hardPinned, offset, size, checksum);
+    }
 }

@@ -19,18 +19,18 @@ import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.IntPredicate;
 import java.util.function.UnaryOperator;
 
 /// Buckets of objects on disk.
 ///
-/// Threading: reads and [#forget] from any thread; writing and deleting from one at a time.
+/// Threading: reads and removals from any thread; writing and deleting from one at a time.
 public final class DiskTier implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(DiskTier.class);
     private static final double PART_OF_DISK = 0.9;
@@ -42,6 +42,7 @@ public final class DiskTier implements AutoCloseable {
     private final TierConfig config;
     private final BucketFolder folder;
     private final DiskReads reads;
+    private final Leftovers leftovers;
     private final StagingPool staging;
     private final long capacity;
     private final TierCounters counters = new TierCounters();
@@ -65,6 +66,7 @@ public final class DiskTier implements AutoCloseable {
         this.folder = folder;
         this.capacity = capacity;
         this.reads = new DiskReads(folder, config.ioLimit(), config.readThreads(), uses);
+        this.leftovers = new Leftovers(folder, reads, config);
         this.staging = new StagingPool(stagingMemory, config.stagingBytes());
     }
 
@@ -114,17 +116,24 @@ public final class DiskTier implements AutoCloseable {
     public List<DiskObject> recover(UnaryOperator<StoreIdentity> intern) {
         record Name(StoreIdentity identity, String key) {}
         var found = new LinkedHashMap<Name, DiskObject>();
-        for (Bucket bucket : folder.scan(intern)) {
+        var left = new ArrayList<Long>();
+        List<Bucket> whole = folder.scan(intern, left);
+        leftovers.addUnread(left);
+        synchronized (this) {
+            left.forEach(id -> lastId = Math.max(lastId, id));
+        }
+        for (Bucket bucket : whole) {
             add(bucket);
             for (DiskObject object : bucket.objects()) {
                 if (!bucket.isGone(object.index())) {
                     DiskObject older = found.put(new Name(object.identity(), object.key()), object);
                     if (older != null) {
-                        older.bucket().drop(older.index());
+                        removed(older);
                     }
                 }
             }
         }
+        leftovers.settleInTime(); // what is not noted now is before the next removal is answered
         return List.copyOf(found.values());
     }
 
@@ -142,13 +151,17 @@ public final class DiskTier implements AutoCloseable {
 
     /// Writes objects as a bucket.
     ///
-    /// @param objects gets, per source, its copy, or null for one whose bytes have another checksum
-    ///   than they should have
+    /// @param wanted asked once per source, just before a restart may find the bucket: whether it
+    ///   is to have that object. Whoever removes one after that has to wait for the end of the
+    ///   write
+    /// @param objects gets, per source, its copy, or null for one that is not wanted, or whose
+    ///   bytes have another checksum than they should have
     /// @return 0 or a negated [Errno]; then nothing was written
-    public int write(List<BucketSource> sources, List<@Nullable DiskObject> objects) {
+    public int write(
+            List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
         writing.lock();
         try {
-            return closed ? -Errno.ECANCELED : writeNow(sources, objects);
+            return closed ? -Errno.ECANCELED : writeNow(sources, wanted, objects);
         } finally {
             writing.unlock();
             if (closed) {
@@ -157,7 +170,8 @@ public final class DiskTier implements AutoCloseable {
         }
     }
 
-    private int writeNow(List<BucketSource> sources, List<@Nullable DiskObject> objects) {
+    private int writeNow(
+            List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
         if (hanging != null) {
             if (!hanging.isOver()) {
                 return -BucketWriter.STALLED;
@@ -170,11 +184,14 @@ public final class DiskTier implements AutoCloseable {
             if (writer == null) {
                 writer = new BucketWriter(folder, config.ioLimit());
             }
-            rc = writer.write(bucket, sources, objects);
+            rc = writer.write(bucket, sources, wanted, objects);
         } catch (OutOfMemoryError _) {
             rc = -Errno.ENOMEM;
         }
         BucketWriter last = writer;
+        if (last != null && last.isUncertain()) {
+            leftovers.add(bucket.id(), last.isStuck() ? last : null);
+        }
         if (last != null && last.isStuck()) {
             last.abandon(bucket);
             hanging = last;
@@ -233,60 +250,46 @@ public final class DiskTier implements AutoCloseable {
     /// Deletes a bucket whose objects nobody looks for any more.
     ///
     /// @return whether the disk answered; where it did not, the bucket no longer counts all the
-    ///   same
+    ///   same, and is tried again
     public boolean delete(Bucket bucket) {
-        var failed = new int[] {-BucketWriter.STALLED};
-        boolean answered = reads.run(() -> failed[0] = folder.delete(bucket.id()));
+        leftovers.add(bucket.id(), null);
+        int rc = leftovers.settle();
         synchronized (this) {
             if (buckets.remove(bucket.id()) != null) {
                 used -= bucket.fileBytes();
             }
         }
         counters.deletedBuckets.increment();
-        if (failed[0] != 0) {
-            LOG.warn(
-                    "{}: bucket {} is not deleted: {}",
-                    folder.path(),
-                    bucket.id(),
-                    text(failed[0]));
-        }
-        return answered;
+        return rc != -BucketWriter.STALLED;
     }
 
-    /// Copies that are of no use any more because the objects were removed. When this returns a
-    /// restart does not find them again, unless the disk does not answer.
-    public void forget(List<DiskObject> objects) {
-        var byBucket = new HashMap<Bucket, List<DiskObject>>();
-        for (DiskObject object : objects) {
-            if (object.bucket().drop(object.index())) {
-                byBucket.computeIfAbsent(object.bucket(), _ -> new ArrayList<>()).add(object);
-            }
-        }
-        if (byBucket.isEmpty()) {
-            return;
-        }
-        var failed = new int[] {-BucketWriter.STALLED};
-        reads.run(() -> {
-            int rc = 0;
-            for (var entry : byBucket.entrySet()) {
-                int one = folder.addGone(entry.getKey(), entry.getValue());
-                rc = one == 0 ? rc : one;
-            }
-            failed[0] = rc;
-        });
-        if (failed[0] != 0) {
-            LOG.warn(
-                    "{}: that {} objects were removed is not noted: {}; a restart may find them"
-                            + " again",
-                    folder.path(),
-                    objects.size(),
-                    text(failed[0]));
+    /// A bucket is about to be deleted: called before its objects are given up, so that nobody who
+    /// no longer finds one of them takes it for gone for good.
+    public void withdraw(Bucket bucket) {
+        leftovers.add(bucket.id(), null);
+    }
+
+    /// A copy is of no use any more. Called before its object can no longer be found, so that
+    /// [#confirmRemovals] of anybody waits for it; asks no disk.
+    public void removed(DiskObject copy) {
+        if (copy.bucket().drop(copy.index())) {
+            leftovers.add(copy);
         }
     }
 
-    /// Copies that a bucket which is going to be deleted had.
-    public void drop(DiskObject object) {
-        object.bucket().drop(object.index());
+    /// Waits until no restart finds again what has gone so far.
+    ///
+    /// @return 0, or a negated [Errno]: then it is not certain
+    public int confirmRemovals() {
+        leftovers.giveUpUnread();
+        return leftovers.settle();
+    }
+
+    /// Brings to the disk what has gone without anybody waiting for it.
+    ///
+    /// @return whether the disk answered
+    public boolean settle() {
+        return leftovers.settleInTime() != -BucketWriter.STALLED;
     }
 
     /// Staging bytes that are lent at a time, at most.

@@ -31,7 +31,8 @@ import java.util.List;
 import java.util.Map;
 
 /// The power is cut after every single change of the files. A bucket that was reported as written
-/// is found until its deletion begins, and nothing has other bytes.
+/// is found until its deletion begins, one that was reported as removed is never found again, and
+/// nothing has other bytes.
 class BucketCrashTest {
     private static final StoreIdentity ONE = new StoreIdentity("", "model", "layout");
     private static final int SIZE = 5000;
@@ -43,6 +44,9 @@ class BucketCrashTest {
 
     /// Per key the changes between which it must be there.
     private final Map<String, int[]> there = new HashMap<>();
+
+    /// Per key the changes from which on it must not be there.
+    private final Map<String, Integer> gone = new HashMap<>();
 
     @AfterEach
     void close() {
@@ -73,7 +77,7 @@ class BucketCrashTest {
             sources.add(new BucketSource(ONE, key, null, false, bytes(key), false, 0));
         }
         var written = new ArrayList<@Nullable DiskObject>();
-        assertThat(tier.write(sources, written)).isZero();
+        assertThat(tier.write(sources, _ -> true, written)).isZero();
         var objects = new ArrayList<DiskObject>();
         for (DiskObject object : written) {
             if (object != null) {
@@ -88,8 +92,46 @@ class BucketCrashTest {
     private void ends(DiskObject object) {
         int[] time = there.get(object.key());
         if (time != null) {
-            time[1] = files.count();
+            time[1] = Math.min(time[1], files.count());
         }
+    }
+
+    private void remove(DiskTier tier, List<DiskObject> objects) {
+        objects.forEach(this::ends);
+        objects.forEach(tier::removed);
+        assertThat(tier.confirmRemovals()).isZero();
+        objects.forEach(object -> gone.put(object.key(), files.count()));
+    }
+
+    private void delete(DiskTier tier, List<DiskObject> all) {
+        all.forEach(this::ends);
+        tier.withdraw(all.getFirst().bucket());
+        assertThat(tier.delete(all.getFirst().bucket())).isTrue();
+        all.forEach(object -> gone.putIfAbsent(object.key(), files.count()));
+    }
+
+    private void verifyAll(RecordingCalls.Unsynced unsynced) throws IOException {
+        for (int count = 0; count <= files.count(); count++) {
+            verify(count, unsynced);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void anOlderCopyDoesNotComeBackInPlaceOfARemovedOne(RecordingCalls.Unsynced unsynced)
+            throws IOException {
+        Path path = folder.resolve("t");
+        try (var tier = DiskTier.open(config(path), SegmentMemory.PRIVATE, files)) {
+            tier.recover(identity -> identity);
+            write(tier, "a", "b");
+            write(tier, "a", "c");
+        }
+        try (var tier = DiskTier.open(config(path), SegmentMemory.PRIVATE, files)) {
+            List<DiskObject> found = tier.recover(identity -> identity);
+            assertThat(found).hasSize(3);
+            remove(tier, found.stream().filter(object -> object.key().equals("a")).toList());
+        }
+        verifyAll(unsynced);
     }
 
     @ParameterizedTest
@@ -99,18 +141,14 @@ class BucketCrashTest {
             assertThat(tier.recover(identity -> identity)).isEmpty();
             var first = write(tier, "a", "b", "c");
             write(tier, "d");
-            ends(first.get(1));
-            tier.forget(List.of(first.get(1)));
-            first.forEach(this::ends);
-            tier.delete(first.getFirst().bucket());
+            remove(tier, List.of(first.get(1)));
+            delete(tier, first);
             var third = write(tier, "e", "f");
-            ends(third.getFirst());
-            tier.forget(List.of(third.getFirst()));
+            remove(tier, List.of(third.getFirst()));
             write(tier, "g");
+            remove(tier, write(tier, "h", "i"));
         }
-        for (int count = 0; count <= files.count(); count++) {
-            verify(count, unsynced);
-        }
+        verifyAll(unsynced);
     }
 
     private void verify(int count, RecordingCalls.Unsynced unsynced) throws IOException {
@@ -126,6 +164,11 @@ class BucketCrashTest {
                 there.forEach((key, time) -> {
                     if (count >= time[0] && count <= time[1]) {
                         assertThat(found).as("after change %d", count).containsKey(key);
+                    }
+                });
+                gone.forEach((key, from) -> {
+                    if (count >= from) {
+                        assertThat(found).as("after change %d", count).doesNotContainKey(key);
                     }
                 });
                 found.forEach((key, object) -> check(tier, key, object, count));
