@@ -36,6 +36,7 @@ public final class EmbeddedClient implements Store, PutSessions {
     private final AtomicReference<@Nullable RemovalLog> removals = new AtomicReference<>();
     private volatile String noRoom = "";
     private volatile long noRoomBytes;
+    private volatile long noRoomHeap;
     private volatile boolean closed;
 
     EmbeddedClient(EmbeddedStore store, StoreIdentity identity, long number) {
@@ -356,13 +357,31 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     /// The reason is worked out when somebody asks: it takes a look at every object.
     void foundNoRoom(long bytes) {
+        noRoomHeap = 0;
         noRoomBytes = bytes;
+    }
+
+    /// The same, where the objects cost too much of the heap.
+    void foundNoHeap(long bytes) {
+        noRoomBytes = 0;
+        noRoomHeap = bytes;
     }
 
     @Override
     public String noRoom() {
         long bytes = noRoomBytes;
-        if (bytes > 0) {
+        long heap = noRoomHeap;
+        if (heap > 0) {
+            noRoom =
+                    "no room on the heap for a key and what is known of its object, "
+                            + heap
+                            + " bytes: objects cost "
+                            + store.objects.heapBytes()
+                            + " of the "
+                            + store.config.heapBytes()
+                            + " bytes that they may cost there; a larger -Xmx gives more";
+            noRoomHeap = 0;
+        } else if (bytes > 0) {
             StoreUsage usage = store.usage();
             noRoom =
                     "no room for "

@@ -331,6 +331,7 @@ public final class EmbeddedStore implements AutoCloseable {
     /// Mooncake's metrics.
     public Map<String, Long> gauges() {
         var gauges = new TreeMap<>(offloads.gauges());
+        gauges.put("kvferry_object_heap_bytes", objects.heapBytes());
         gauges.put("mem_cache_nums_", memoryObjects);
         gauges.put("file_cache_nums_", diskObjects);
         return gauges;
@@ -416,6 +417,17 @@ public final class EmbeddedStore implements AutoCloseable {
     /// An allocation failed that an eviction may help.
     void wantEviction() {
         evictor.want();
+    }
+
+    /// A put found that the objects cost too much of the heap.
+    void wantHeap() {
+        evictor.wantHeap();
+        offloads.wantHeap();
+    }
+
+    /// Part of its budget that the objects cost on the heap.
+    double heapShare() {
+        return (double) objects.heapBytes() / config.heapBytes();
     }
 
     boolean isClosed() {

@@ -13,6 +13,9 @@ import java.util.List;
 /// from those without lease and soft pin; a second one makes up for a part of what was missing, if
 /// need be from soft-pinned ones.
 ///
+/// The heap is made room on in the same way. What goes for it goes as a whole, and what has a copy
+/// on disk goes with its bucket: see [Offloads].
+///
 /// Threading: one run at a time.
 final class Evictor {
     private static final Logger LOG = LoggerFactory.getLogger(Evictor.class);
@@ -23,6 +26,12 @@ final class Evictor {
     private final Candidates plain = new Candidates();
     private final Candidates softPinned = new Candidates();
     private volatile boolean wanted;
+    private volatile boolean heapWanted;
+
+    /// Of this run: whether the heap is crowded, and whether nothing else is.
+    private boolean forHeap;
+
+    private boolean forHeapAlone;
     private long base;
     private long freedBytes;
 
@@ -40,10 +49,20 @@ final class Evictor {
         wanted = true;
     }
 
+    /// A put found no room on the heap.
+    void wantHeap() {
+        heapWanted = true;
+    }
+
+    private boolean isHeapCrowded() {
+        return heapWanted || store.heapShare() > high;
+    }
+
     boolean isDue() {
         long capacity = store.segments.capacity();
         return capacity > 0
                 && (stayingBytes() > high * capacity
+                        || isHeapCrowded()
                         || (wanted && ratio > 0 && store.offloads.evictingBytes() == 0));
     }
 
@@ -57,6 +76,9 @@ final class Evictor {
     /// @return objects that are gone
     synchronized long run() {
         double used = (double) stayingBytes() / Math.max(1, store.segments.capacity());
+        forHeap = isHeapCrowded();
+        forHeapAlone = forHeap && used <= high && !wanted;
+        used = forHeap ? Math.max(used, store.heapShare()) : used;
         double target = Math.max(ratio, used - high + ratio);
         double lower = Math.max(target / 2, used - high);
         LOG.debug(
@@ -71,6 +93,7 @@ final class Evictor {
             scan(now);
             if (base == 0) {
                 wanted = false;
+                heapWanted = false;
                 store.puts.releaseDue();
                 return 0;
             }
@@ -84,6 +107,7 @@ final class Evictor {
             }
             if (evicted + released > 0) {
                 wanted = false;
+                heapWanted = false;
             }
             evicted -= queued;
             if (evicted > 0) {
@@ -119,7 +143,7 @@ final class Evictor {
         freedBytes = 0;
         queued = 0;
         store.objects.forEach(object -> {
-            if (!object.isEvictable()) {
+            if (!object.isEvictable() || (forHeapAlone && object.disk != null)) {
                 return;
             }
             base++;
@@ -166,7 +190,7 @@ final class Evictor {
         }
         if (object.disk != null) {
             object.dropMemory();
-        } else if (store.offloads.evict(object)) {
+        } else if (!forHeap && store.offloads.evict(object)) {
             queued++;
             return 1;
         } else {

@@ -14,6 +14,9 @@ final class ObjectGroup {
     /// @param identity of all members
     record Name(StoreIdentity identity, String group) {}
 
+    /// The group (40), its name (24), its lists (72), its node in the table (48), its lock.
+    private static final long GROUP_HEAP = 232;
+
     final Name name;
     private final List<StoredObject> members = new ArrayList<>(4);
     private volatile long lease;
@@ -21,6 +24,11 @@ final class ObjectGroup {
 
     ObjectGroup(Name name) {
         this.name = name;
+    }
+
+    /// What it costs on the heap beside its members.
+    static long heapBytes(String name) {
+        return GROUP_HEAP + StoredObject.textHeap(name);
     }
 
     /// When the lease that its members share ends.

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.embedded;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /// All objects of a store, in shards by the hash of their keys.
@@ -16,6 +17,7 @@ final class ObjectTable {
     private final ConcurrentHashMap<ObjectGroup.Name, ObjectGroup> groups =
             new ConcurrentHashMap<>();
     private final CopyOnWriteArrayList<RemovalLog> followers = new CopyOnWriteArrayList<>();
+    private final AtomicLong heap = new AtomicLong();
 
     ObjectTable() {
         for (int i = 0; i < shards.length; i++) {
@@ -69,7 +71,28 @@ final class ObjectTable {
     }
 
     ObjectGroup group(ObjectGroup.Name name) {
-        return groups.computeIfAbsent(name, ObjectGroup::new);
+        return groups.computeIfAbsent(
+                name,
+                made -> {
+                    heap.addAndGet(ObjectGroup.heapBytes(made.group()));
+                    return new ObjectGroup(made);
+                });
+    }
+
+    /// Adds an object whose key is not there to its shard, whose lock the caller holds.
+    void add(StoredObject object) {
+        heap.addAndGet(object.heapBytes());
+        shardOf(object.hash).add(object);
+    }
+
+    /// What all objects and groups cost on the heap.
+    long heapBytes() {
+        return heap.get();
+    }
+
+    /// An object that is in no table any more is kept, or is so no longer.
+    void keep(StoredObject object, boolean kept) {
+        heap.addAndGet(kept ? object.heapBytes() : -object.heapBytes());
     }
 
     /// Takes an object out of its shard, whose lock the caller holds, and out of its group. Its
@@ -78,6 +101,7 @@ final class ObjectTable {
         if (!shardOf(object.hash).remove(object)) {
             throw new IllegalStateException("object is not in the table: " + object.key);
         }
+        heap.addAndGet(-object.heapBytes());
         if (object.state == StoredObject.State.COMPLETE) {
             followers.forEach(log -> log.removed(object));
         }
@@ -99,6 +123,8 @@ final class ObjectTable {
 
     /// Forgets a group that has no member any more.
     void dropGroup(ObjectGroup group) {
-        groups.remove(group.name, group);
+        if (groups.remove(group.name, group)) {
+            heap.addAndGet(-ObjectGroup.heapBytes(group.name.group()));
+        }
     }
 }

@@ -34,6 +34,10 @@ final class Offloads implements AutoCloseable {
     /// Mooncake's limit of objects that wait.
     private static final int MOST_WAITING = 50_000;
 
+    /// Part of the budget of all objects that those that wait may cost on the heap: they do so when
+    /// they have been removed as well.
+    private static final int PART_OF_HEAP = 8;
+
     /// Of a bucket's meta file, per object, beside its key.
     private static final long META_BYTES = 64;
 
@@ -48,6 +52,7 @@ final class Offloads implements AutoCloseable {
     private final ArrayDeque<StoredObject> waiting = new ArrayDeque<>();
     private long waitingBytes;
     private long waitingSince;
+    private long waitingHeap;
     private boolean stopped;
 
     /// Objects that were removed while a bucket was being written in which a restart may find them.
@@ -56,6 +61,7 @@ final class Offloads implements AutoCloseable {
     private volatile long evictingBytes;
     private volatile boolean paused;
     private volatile long pausedUntil;
+    private volatile boolean heapWanted;
     private @Nullable Thread thread;
 
     Offloads(EmbeddedStore store, @Nullable DiskTier tier) {
@@ -82,7 +88,7 @@ final class Offloads implements AutoCloseable {
             ObjectShard shard = store.objects.shardOf(object.hash);
             shard.lock();
             try {
-                shard.add(object);
+                store.objects.add(object);
             } finally {
                 shard.unlock();
             }
@@ -105,7 +111,10 @@ final class Offloads implements AutoCloseable {
             return;
         }
         synchronized (this) {
-            if (stopped || waiting.size() >= MOST_WAITING || !fits(tier, object)) {
+            if (stopped
+                    || waiting.size() >= MOST_WAITING
+                    || waitingHeap > store.config.heapBytes() / PART_OF_HEAP
+                    || !fits(tier, object)) {
                 tier.counters().offloadSkippedKeys.increment();
                 return;
             }
@@ -114,6 +123,7 @@ final class Offloads implements AutoCloseable {
             }
             waiting.add(object);
             waitingBytes += object.size;
+            waitingHeap += object.heapBytes();
             if (waitingBytes >= tier.bucketBytes()) {
                 notifyAll();
             }
@@ -272,6 +282,7 @@ final class Offloads implements AutoCloseable {
             letGo(drain());
             return false;
         }
+        makeHeap(disk);
         var batch = new Batch();
         try {
             take(disk, batch, flush);
@@ -332,6 +343,7 @@ final class Offloads implements AutoCloseable {
                 } else {
                     waiting.remove();
                     waitingBytes -= next.size;
+                    waitingHeap -= next.heapBytes();
                     waitingSince = System.nanoTime();
                 }
             }
@@ -520,15 +532,36 @@ final class Offloads implements AutoCloseable {
                 if (isPaused() || !disk.isAboveLow(bytes)) {
                     break;
                 }
-                evict(disk, victim);
+                evict(disk, victim, false);
             }
         }
         return !isPaused() && !disk.isFull(bytes);
     }
 
+    /// A put found that the objects cost too much of the heap.
+    void wantHeap() {
+        heapWanted = tier != null;
+    }
+
+    /// Deletes buckets, and their objects with them, as long as the objects cost too much of the
+    /// heap.
+    private void makeHeap(DiskTier disk) {
+        boolean wanted = heapWanted;
+        heapWanted = false;
+        if (!wanted && store.heapShare() <= store.config.highWatermark()) {
+            return;
+        }
+        for (Bucket victim : disk.victims()) {
+            if (isPaused() || (!wanted && store.heapShare() <= store.config.highWatermark())) {
+                return;
+            }
+            wanted &= !evict(disk, victim, true);
+        }
+    }
+
     private void evictOne(DiskTier disk) {
         for (Bucket victim : disk.victims()) {
-            if (evict(disk, victim)) {
+            if (evict(disk, victim, false)) {
                 return;
             }
         }
@@ -536,15 +569,17 @@ final class Offloads implements AutoCloseable {
 
     /// Deletes a bucket, unless it has the only copy of an object that is leased, being read or
     /// hard-pinned.
-    private boolean evict(DiskTier disk, Bucket victim) {
+    ///
+    /// @param whole whether objects go that have memory as well
+    private boolean evict(DiskTier disk, Bucket victim, boolean whole) {
         for (DiskObject copy : victim.objects()) {
-            if (!visit(copy, false)) {
+            if (!visit(copy, false, whole)) {
                 return false;
             }
         }
         disk.withdraw(victim);
         for (DiskObject copy : victim.objects()) {
-            visit(copy, true);
+            visit(copy, true, whole);
         }
         delete(disk, victim);
         return true;
@@ -552,7 +587,7 @@ final class Offloads implements AutoCloseable {
 
     /// @param drop whether the object gives its copy up; else it is only looked at
     /// @return whether the copy can be spared
-    private boolean visit(DiskObject copy, boolean drop) {
+    private boolean visit(DiskObject copy, boolean drop, boolean whole) {
         int hash = ObjectTable.hash(copy.identity().hashCode(), copy.key());
         ObjectShard shard = store.objects.shardOf(hash);
         shard.lock();
@@ -568,6 +603,10 @@ final class Offloads implements AutoCloseable {
                                 && !object.isLeased(store.time.now()));
             }
             giveUp(object);
+            if (whole && object.isEvictable() && !object.isLeased(store.time.now())) {
+                store.objects.erase(object);
+                object.freeMemory();
+            }
             return true;
         } finally {
             shard.unlock();

@@ -89,6 +89,12 @@ final class Puts {
             if (known != null) {
                 discard(known);
             }
+            if (!hasHeap(key, groupName)) {
+                store.counters.allocFailures.increment();
+                store.wantHeap();
+                client.foundNoHeap(StoredObject.heapBytes(key, groupName));
+                return StoreCode.NO_AVAILABLE_HANDLE.number();
+            }
             StoredObject object =
                     object(
                             client.identity(),
@@ -108,13 +114,19 @@ final class Puts {
             }
             object.softPin = StoreTime.nanos(options.softPin());
             object.pins = pin ? 1 : 0;
-            shard.add(object);
+            store.objects.add(object);
             open.incrementAndGet();
             begun.accept(object);
             return 0;
         } finally {
             shard.unlock();
         }
+    }
+
+    private boolean hasHeap(String key, @Nullable String group) {
+        long more = StoredObject.heapBytes(key, group);
+        more += group == null ? 0 : ObjectGroup.heapBytes(group);
+        return store.objects.heapBytes() + more <= store.config.heapBytes();
     }
 
     private boolean isStale(StoredObject put, long now) {
@@ -295,6 +307,7 @@ final class Puts {
         store.objects.erase(put);
         store.counters.discards.increment();
         open.decrementAndGet();
+        store.objects.keep(put, true);
         synchronized (discarded) {
             discarded.add(put);
         }
@@ -315,6 +328,7 @@ final class Puts {
         }
         if (over != null) {
             over.freeMemory();
+            store.objects.keep(over, false);
             store.counters.releases.increment();
         }
     }
@@ -367,6 +381,7 @@ final class Puts {
         shard.lock();
         try {
             put.freeMemory();
+            store.objects.keep(put, false);
         } finally {
             shard.unlock();
         }

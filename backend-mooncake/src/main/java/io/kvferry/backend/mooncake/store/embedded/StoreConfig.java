@@ -19,6 +19,9 @@ import java.util.function.LongSupplier;
 /// @param clientTime after which the segments of a client that does not ping are unmounted
 /// @param checksums whether objects carry a CRC32C, made by puts and checked by gets. A copy within
 ///   one process has no other protection, and costs about half as much without
+/// @param heapBytes what all objects may cost on the heap, as [StoredObject#heapBytes] estimates
+///   it: their keys and groups, and what the store knows of each. Objects that are on disk only
+///   count
 /// @param clock monotonic nanoseconds
 /// @param tick pause between two looks for something to evict; zero for a store that does so only
 ///   when [EmbeddedStore#tick] is called
@@ -32,8 +35,12 @@ public record StoreConfig(
         boolean evictSoftPinned,
         Duration clientTime,
         boolean checksums,
+        long heapBytes,
         LongSupplier clock,
         Duration tick) {
+    /// Part of the largest heap that the objects of one store may cost by default.
+    private static final int PART_OF_HEAP = 4;
+
     private static final Duration NEVER = Duration.ofDays(36_500);
 
     /// Mooncake's defaults, and leases that are renewed.
@@ -48,6 +55,7 @@ public record StoreConfig(
                     true,
                     Duration.ofSeconds(10),
                     false,
+                    Runtime.getRuntime().maxMemory() / PART_OF_HEAP,
                     System::nanoTime,
                     Duration.ofMillis(10));
 
@@ -59,6 +67,9 @@ public record StoreConfig(
                             + " is not in (0, 1] or evictionRatio "
                             + evictionRatio
                             + " is not in [0, 1]");
+        }
+        if (heapBytes <= 0) {
+            throw new IllegalArgumentException("heapBytes " + heapBytes + " are not positive");
         }
         if (leaseTime.isNegative() || tick.isNegative() || putDiscard.compareTo(putRelease) > 0) {
             throw new IllegalArgumentException(
@@ -77,6 +88,7 @@ public record StoreConfig(
                 evictSoftPinned,
                 clientTime,
                 checksums,
+                heapBytes,
                 clock,
                 tick);
     }
@@ -92,6 +104,7 @@ public record StoreConfig(
                 softPinned,
                 clientTime,
                 checksums,
+                heapBytes,
                 clock,
                 tick);
     }
@@ -107,6 +120,23 @@ public record StoreConfig(
                 evictSoftPinned,
                 clientTime,
                 on,
+                heapBytes,
+                clock,
+                tick);
+    }
+
+    public StoreConfig withHeap(long bytes) {
+        return new StoreConfig(
+                leaseTime,
+                renewLeases,
+                putDiscard,
+                putRelease,
+                highWatermark,
+                evictionRatio,
+                evictSoftPinned,
+                clientTime,
+                checksums,
+                bytes,
                 clock,
                 tick);
     }
@@ -123,6 +153,7 @@ public record StoreConfig(
                 evictSoftPinned,
                 clientTime,
                 checksums,
+                heapBytes,
                 clock,
                 tick);
     }
@@ -139,6 +170,7 @@ public record StoreConfig(
                 evictSoftPinned,
                 clientTime,
                 checksums,
+                heapBytes,
                 nanos,
                 Duration.ZERO);
     }

@@ -21,6 +21,14 @@ final class StoredObject {
         REMOVED
     }
 
+    /// The object (120), its slot in the table and, while that doubles, the one before (16), its
+    /// range and a free one beside it (2 * 33, twice while the tables double), its member list (8),
+    /// a copy on disk (64) and its slot (8), its slot in a queue (8).
+    private static final long OBJECT_HEAP = 360;
+
+    /// String (24), header of its array (16), padding.
+    private static final long TEXT_HEAP = 48;
+
     final StoreIdentity identity;
     final String key;
     final int hash;
@@ -87,6 +95,22 @@ final class StoredObject {
         this.putStart = putStart;
         this.hardPinned = hardPinned;
         this.group = group;
+    }
+
+    /// What it costs on the heap, a bit more rather than less: itself, its key with two bytes a
+    /// character, its place in the table and in the allocator, and its copy on disk, which has the
+    /// group once more. What its group costs beside that is counted with the group.
+    long heapBytes() {
+        return heapBytes(key, group == null ? null : group.name.group());
+    }
+
+    static long heapBytes(String key, @Nullable String group) {
+        return OBJECT_HEAP + textHeap(key) + (group == null ? 0 : textHeap(group));
+    }
+
+    /// A string of two bytes a character, with its headers.
+    static long textHeap(String text) {
+        return TEXT_HEAP + 2L * text.length();
     }
 
     /// Something else that memory can be taken for, and that is in no table.

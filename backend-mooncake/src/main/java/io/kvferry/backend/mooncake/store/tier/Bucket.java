@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.tier;
 
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 
@@ -10,7 +13,7 @@ import java.util.List;
 /// Threading: any thread; its monitor holds no other lock.
 public final class Bucket {
     private final long id;
-    private List<DiskObject> objects = List.of();
+    private @Nullable DiskObject[] objects = {};
     private long fileBytes;
     private final BitSet gone = new BitSet();
     private int goneRecords;
@@ -26,14 +29,25 @@ public final class Bucket {
     }
 
     /// Called once, before others see the bucket.
-    void complete(List<DiskObject> all, long bytes) {
-        objects = List.copyOf(all);
+    synchronized void complete(List<DiskObject> all, long bytes) {
+        objects = all.toArray(new DiskObject[0]);
         fileBytes = bytes;
     }
 
-    /// All that it was written with.
-    public List<DiskObject> objects() {
-        return objects;
+    /// Those that are not gone.
+    public synchronized List<DiskObject> objects() {
+        var left = new ArrayList<DiskObject>(objects.length);
+        for (DiskObject object : objects) {
+            if (object != null) {
+                left.add(object);
+            }
+        }
+        return left;
+    }
+
+    /// How many it was written with.
+    synchronized int size() {
+        return objects.length;
     }
 
     /// Of all its files.
@@ -41,7 +55,7 @@ public final class Bucket {
         return fileBytes;
     }
 
-    /// Notes that an object is of no use any more.
+    /// Notes that an object is of no use any more, and keeps nothing of it.
     ///
     /// @return false when that was known
     synchronized boolean drop(int index) {
@@ -49,16 +63,13 @@ public final class Bucket {
             return false;
         }
         gone.set(index);
+        objects[index] = null;
         return true;
-    }
-
-    synchronized boolean isGone(int index) {
-        return gone.get(index);
     }
 
     /// Whether nothing in it is of use any more.
     public synchronized boolean isEmpty() {
-        return gone.cardinality() == objects.size();
+        return gone.cardinality() == objects.length;
     }
 
     /// Makes room for so many records in the file of the removed objects.
@@ -68,6 +79,13 @@ public final class Bucket {
         int first = goneRecords;
         goneRecords += count;
         return first;
+    }
+
+    /// They were not written: the next ones may have their room.
+    synchronized void giveBackRecords(int first, int count) {
+        if (goneRecords == first + count) {
+            goneRecords = first;
+        }
     }
 
     /// Orders buckets by their last use.

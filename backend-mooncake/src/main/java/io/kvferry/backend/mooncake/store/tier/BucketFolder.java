@@ -247,7 +247,7 @@ final class BucketFolder implements AutoCloseable {
             long at = (long) i * RECORD_BYTES;
             int index = records.get(ValueLayout.JAVA_INT_UNALIGNED, at);
             int check = records.get(ValueLayout.JAVA_INT_UNALIGNED, at + Integer.BYTES);
-            if (check == ~index && index >= 0 && index < bucket.objects().size()) {
+            if (check == ~index && index >= 0 && index < bucket.size()) {
                 bucket.drop(index);
             }
         }
@@ -359,8 +359,18 @@ final class BucketFolder implements AutoCloseable {
 
     /// Notes that objects of a bucket are no longer there. The note counts with the next
     /// [#syncNames].
-    int addGone(Bucket bucket, List<DiskObject> objects) {
-        int first = bucket.addRecords(objects.size());
+    ///
+    /// @param indexes of the objects
+    int addGone(Bucket bucket, int[] indexes) {
+        int first = bucket.addRecords(indexes.length);
+        int rc = addGone(bucket, indexes, first);
+        if (rc < 0) {
+            bucket.giveBackRecords(first, indexes.length);
+        }
+        return rc;
+    }
+
+    private int addGone(Bucket bucket, int[] indexes, int first) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment path = text(arena, bucket.id(), GONE);
             int handle = calls.openOver(path, false);
@@ -371,9 +381,9 @@ final class BucketFolder implements AutoCloseable {
             if (handle < 0) {
                 return handle;
             }
-            MemorySegment records = arena.allocate((long) RECORD_BYTES * objects.size());
-            for (int i = 0; i < objects.size(); i++) {
-                int index = objects.get(i).index();
+            MemorySegment records = arena.allocate((long) RECORD_BYTES * indexes.length);
+            for (int i = 0; i < indexes.length; i++) {
+                int index = indexes[i];
                 records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i, index);
                 records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i + 1, ~index);
             }

@@ -125,11 +125,9 @@ public final class DiskTier implements AutoCloseable {
         for (Bucket bucket : whole) {
             add(bucket);
             for (DiskObject object : bucket.objects()) {
-                if (!bucket.isGone(object.index())) {
-                    DiskObject older = found.put(new Name(object.identity(), object.key()), object);
-                    if (older != null) {
-                        removed(older);
-                    }
+                DiskObject older = found.put(new Name(object.identity(), object.key()), object);
+                if (older != null) {
+                    removed(older);
                 }
             }
         }

@@ -8,8 +8,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +29,10 @@ final class Leftovers {
     private final DiskReads threads;
     private final long limit;
     private final long retryAfter;
-    private final Map<Bucket, List<DiskObject>> copies = new LinkedHashMap<>();
+
+    /// Per bucket the indexes of the copies. The copies themselves are not kept: while a disk takes
+    /// no notes these may become many.
+    private final Map<Bucket, BitSet> copies = new LinkedHashMap<>();
 
     /// Buckets that have to go; a writer that hangs may still make their files.
     private final Map<Long, @Nullable BucketWriter> buckets = new LinkedHashMap<>();
@@ -51,7 +54,7 @@ final class Leftovers {
     }
 
     synchronized void add(DiskObject copy) {
-        copies.computeIfAbsent(copy.bucket(), _ -> new ArrayList<>()).add(copy);
+        copies.computeIfAbsent(copy.bucket(), _ -> new BitSet()).set(copy.index());
     }
 
     /// @param by whose call hangs, where one does
@@ -115,15 +118,15 @@ final class Leftovers {
     }
 
     private int settleNow() {
-        Map<Bucket, Integer> noted = new HashMap<>();
-        Map<Bucket, List<DiskObject>> notes = new LinkedHashMap<>();
-        Map<Long, @Nullable BucketWriter> gone;
+        Map<Bucket, BitSet> noted = new LinkedHashMap<>();
+        Map<Bucket, BitSet> notes = new LinkedHashMap<>();
+        Map<Long, @Nullable BucketWriter> files;
         synchronized (this) {
-            copies.forEach((bucket, objects) -> notes.put(bucket, List.copyOf(objects)));
-            gone = new LinkedHashMap<>(buckets);
+            copies.forEach((bucket, objects) -> notes.put(bucket, (BitSet) objects.clone()));
+            files = new LinkedHashMap<>(buckets);
         }
         int failure = 0;
-        for (var entry : gone.entrySet()) {
+        for (var entry : files.entrySet()) {
             long id = entry.getKey();
             BucketWriter by = entry.getValue();
             int rc =
@@ -147,7 +150,7 @@ final class Leftovers {
             }
             int rc = run(() -> note(entry.getKey(), entry.getValue()));
             if (rc == 0) {
-                noted.put(entry.getKey(), entry.getValue().size());
+                noted.put(entry.getKey(), entry.getValue());
             } else {
                 warn(entry.getKey().id(), rc);
                 failure = rc;
@@ -159,15 +162,13 @@ final class Leftovers {
             return rc;
         }
         synchronized (this) {
-            noted.forEach((bucket, count) -> {
-                List<DiskObject> left = copies.get(bucket);
-                if (left != null) {
-                    left.subList(0, count).clear();
-                    if (left.isEmpty()) {
-                        copies.remove(bucket);
-                    }
-                }
-            });
+            noted.forEach((bucket, gone) ->
+                    copies.computeIfPresent(
+                            bucket,
+                            (_, left) -> {
+                                left.andNot(gone);
+                                return left.isEmpty() ? null : left;
+                            }));
         }
         return failure;
     }
@@ -175,8 +176,8 @@ final class Leftovers {
     /// A bucket of which nothing is left has its meta file deleted; one whose note cannot be
     /// written as well, since a full disk still deletes: its other copies are read until the next
     /// restart.
-    private int note(Bucket bucket, List<DiskObject> objects) {
-        int rc = bucket.isEmpty() ? 0 : folder.addGone(bucket, objects);
+    private int note(Bucket bucket, BitSet gone) {
+        int rc = bucket.isEmpty() ? 0 : folder.addGone(bucket, gone.stream().toArray());
         return rc == 0 && !bucket.isEmpty() ? 0 : folder.deleteMeta(bucket.id());
     }
 

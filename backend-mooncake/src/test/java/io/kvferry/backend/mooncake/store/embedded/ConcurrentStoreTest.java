@@ -110,6 +110,7 @@ class ConcurrentStoreTest {
                         stepped.evictSoftPinned(),
                         stepped.clientTime(),
                         stepped.checksums(),
+                        stepped.heapBytes(),
                         stepped.clock(),
                         Duration.ofMillis(1));
         var store = EmbeddedStore.open(config);

@@ -61,6 +61,7 @@ class AbandonedPutTest {
                         true,
                         byDefault.clientTime(),
                         true,
+                        byDefault.heapBytes(),
                         byDefault.clock(),
                         byDefault.tick());
         return StoreOwner.start(
