@@ -46,16 +46,21 @@ final class ObjectGroup {
     /// Adds a member; false when the group has gone meanwhile.
     synchronized boolean add(StoredObject member) {
         if (!closed) {
+            member.place = members.size();
             members.add(member);
         }
         return !closed;
     }
 
-    /// Takes a member out.
+    /// Takes a member out; the last one gets its place.
     ///
     /// @return whether it was the last one, and the group has gone
     synchronized boolean remove(StoredObject member) {
-        members.remove(member);
+        StoredObject last = members.removeLast();
+        if (last != member) {
+            members.set(member.place, last);
+            last.place = member.place;
+        }
         closed = closed || members.isEmpty();
         return closed;
     }

@@ -21,10 +21,10 @@ final class StoredObject {
         REMOVED
     }
 
-    /// The object (120), its slot in the table and, while that doubles, the one before (16), its
+    /// The object (128), its slot in the table and, while that doubles, the one before (16), its
     /// range and a free one beside it (2 * 33, twice while the tables double), its member list (8),
     /// a copy on disk (64) and its slot (8), its slot in a queue (8).
-    private static final long OBJECT_HEAP = 360;
+    private static final long OBJECT_HEAP = 368;
 
     /// String (24), header of its array (16), padding.
     private static final long TEXT_HEAP = 48;
@@ -41,6 +41,9 @@ final class StoredObject {
 
     /// Chain of its bucket.
     @Nullable StoredObject next;
+
+    /// Which of the members of its group it is; guarded by the group.
+    int place;
 
     /// Where its memory is; null without. Does not change while it is pinned.
     @Nullable Segment segment;
