@@ -2,6 +2,7 @@
 package io.kvferry.backend.nccl.gpu;
 
 import io.kvferry.backend.nccl.gpu.LinkMessage.PlaneId;
+import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.backend.nccl.plane.PlanePort;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.ErrorCode;
@@ -16,11 +17,13 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadFactory;
 
-/// Makes the control connections of links: dials peers, and answers those that dial.
+/// Makes the control connections of links: dials peers, and answers those that dial. Neither end
+/// joins a communicator with one that has not proven that it knows the grant of a transfer.
 ///
 /// Threading: the state of links is the loop's; each connection is dialed or greeted on a virtual
 /// thread of its own.
@@ -86,7 +89,12 @@ final class Dialing {
         var target = PeerAddress.parse(link.peer()).orElseThrow();
         var hello =
                 new LinkMessage.Hello(
-                        id, ++dials, address(), first.grant(), gpu.limits().slotBytes());
+                        id,
+                        ++dials,
+                        address(),
+                        gpu.limits().slotBytes(),
+                        first.proof().name(),
+                        GrantProof.nonce());
         try {
             threads.newThread(() -> dial(link, first, target, hello)).start();
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
@@ -107,10 +115,15 @@ final class Dialing {
                 connect(connection, target);
                 LinkSocket.writeMessage(connection, hello);
                 var answer = LinkSocket.readMessage(connection);
-                if (!(answer instanceof LinkMessage.Welcome welcome)) {
+                if (answer instanceof LinkMessage.Welcome refusal && refusal.code() != 0) {
+                    gpu.post(() -> refused(link, first, connection, refusal.code()));
+                    return;
+                }
+                var nonces = exchangeProofs(connection, first, target, hello.nonce(), answer);
+                if (!(LinkSocket.readMessage(connection) instanceof LinkMessage.Welcome welcome)) {
                     throw LinkMessage.protocol("no welcome from " + target);
                 }
-                gpu.post(() -> welcomed(link, first, connection, welcome));
+                gpu.post(() -> welcomed(link, first, connection, nonces, welcome));
             } finally {
                 limit.cancel(false);
                 opening.remove(connection);
@@ -125,6 +138,26 @@ final class Dialing {
         } catch (RuntimeException | Error e) { // the link must be told, whatever it was
             notDialed(link, channel, Failure.of(e));
         }
+    }
+
+    /// @throws KvFerryException [ErrorCode#PEER_REFUSED] where the answer does not prove that
+    ///   whoever gave it knows the grant
+    private static LinkNonces exchangeProofs(
+            SocketChannel channel,
+            NcclSending first,
+            PeerAddress target,
+            byte[] nonce,
+            LinkMessage answer)
+            throws IOException {
+        if (answer instanceof LinkMessage.Challenge(var theirs, var shown)) {
+            var nonces = new LinkNonces(nonce, theirs);
+            if (nonces.provesReceiver(first.proof(), shown)) {
+                LinkSocket.writeMessage(
+                        channel, new LinkMessage.Proof(nonces.ofSender(first.proof())));
+                return nonces;
+            }
+        }
+        throw LinkMessage.unproven(target.toString());
     }
 
     private void connect(SocketChannel channel, PeerAddress target) throws IOException {
@@ -150,23 +183,34 @@ final class Dialing {
     }
 
     private void welcomed(
-            Link link, NcclSending first, SocketChannel channel, LinkMessage.Welcome welcome) {
-        if (!link.dialing()) { // the peer's dial came first, or the link has ended
+            Link link,
+            NcclSending first,
+            SocketChannel channel,
+            LinkNonces nonces,
+            LinkMessage.Welcome welcome) {
+        if (welcome.code() != 0) {
+            refused(link, first, channel, welcome.code());
+        } else if (link.dialing()) {
+            link.dialed(new LinkSocket(gpu.name() + "-link", channel), nonces, welcome);
+        } else { // the peer's dial came first, or the link has ended
             PlanePort.closeQuietly(channel);
-        } else if (welcome.code() == 0) {
-            link.dialed(new LinkSocket(gpu.name() + "-link", channel), welcome);
+        }
+    }
+
+    private void refused(Link link, NcclSending first, SocketChannel channel, int wireCode) {
+        PlanePort.closeQuietly(channel);
+        if (!link.dialing()) {
+            return;
+        }
+        var code = ErrorCode.ofWire(wireCode).orElse(ErrorCode.PEER_REFUSED);
+        var why = new Failure(code, "receiver at " + link.peer() + " refuses: " + code);
+        if (code == ErrorCode.ALREADY_ACTIVE) {
+            link.yield();
+        } else if (code == ErrorCode.NOT_FOUND) { // says nothing about the other sendings
+            first.giveUp(why);
+            dial(link);
         } else {
-            PlanePort.closeQuietly(channel);
-            var code = ErrorCode.ofWire(welcome.code()).orElse(ErrorCode.PEER_REFUSED);
-            var why = new Failure(code, "receiver at " + link.peer() + " refuses: " + code);
-            if (code == ErrorCode.ALREADY_ACTIVE) {
-                link.yield();
-            } else if (code == ErrorCode.NOT_FOUND) { // says nothing about the other sendings
-                first.giveUp(why);
-                dial(link);
-            } else {
-                link.fail(why);
-            }
+            link.fail(why);
         }
     }
 
@@ -176,28 +220,18 @@ final class Dialing {
         var _ = Thread.ofVirtual().name(gpu.name() + "-greet").start(() -> greet(here, channel));
     }
 
+    /// A peer that has proven that it knows the grant of an open window.
+    private record Caller(LinkMessage.Hello hello, LinkNonces nonces) {}
+
     /// Only who knows the grant of an open window is heard.
     private void greet(PlanePort here, SocketChannel channel) {
         boolean passed = false;
         try {
-            var first = here.hear(channel, () -> LinkSocket.readMessage(channel));
-            if (!(first instanceof LinkMessage.Hello hello)) {
-                return;
+            var caller = here.hear(channel, () -> meet(channel));
+            if (caller.isPresent()) {
+                passed = true;
+                gpu.post(() -> greeted(channel, caller.get().hello(), caller.get().nonces()));
             }
-            boolean known =
-                    transfers.expects(hello.grant())
-                            && PeerAddress.parse(hello.address()).isPresent()
-                            && hello.slotBytes() >= 1;
-            var refusal = intake.refusal();
-            if (!known || refusal != null) {
-                var code = !known || refusal == null ? ErrorCode.NOT_FOUND : refusal.code();
-                LinkSocket.writeMessage(
-                        channel,
-                        new LinkMessage.Welcome(id, code.wire(), 0, gpu.limits().slotBytes()));
-                return;
-            }
-            passed = true;
-            gpu.post(() -> greeted(channel, hello));
         } catch (IOException | KvFerryException e) {
             LOG.debug("{}: a connection ends: {}", gpu.name(), e.toString());
         } finally {
@@ -208,12 +242,55 @@ final class Dialing {
         }
     }
 
+    /// Empty where it was refused.
+    private Optional<Caller> meet(SocketChannel channel) throws IOException {
+        if (!(readFirst(channel) instanceof LinkMessage.Hello hello)) {
+            return Optional.empty();
+        }
+        var window = transfers.find(hello.grant());
+        boolean fits = PeerAddress.parse(hello.address()).isPresent() && hello.slotBytes() >= 1;
+        if (window == null || !fits) {
+            return refuse(channel, ErrorCode.NOT_FOUND);
+        }
+        var refusal = intake.refusal();
+        if (refusal != null) {
+            return refuse(channel, refusal.code());
+        }
+        var nonces = new LinkNonces(GrantProof.nonce(), hello.nonce());
+        LinkSocket.writeMessage(
+                channel,
+                new LinkMessage.Challenge(nonces.own(), nonces.ofReceiver(window.proof())));
+        if (!(LinkSocket.readMessage(channel) instanceof LinkMessage.Proof(var shown))) {
+            return Optional.empty();
+        }
+        return nonces.provesSender(window.proof(), shown)
+                ? Optional.of(new Caller(hello, nonces))
+                : refuse(channel, ErrorCode.PEER_REFUSED);
+    }
+
+    private LinkMessage readFirst(SocketChannel channel) throws IOException {
+        try {
+            return LinkSocket.readMessage(channel);
+        } catch (KvFerryException e) {
+            if (e.code() == ErrorCode.INCOMPATIBLE) { // the peer finds this side's version in it
+                var _ = refuse(channel, ErrorCode.INCOMPATIBLE);
+            }
+            throw e;
+        }
+    }
+
+    private Optional<Caller> refuse(SocketChannel channel, ErrorCode code) throws IOException {
+        LinkSocket.writeMessage(
+                channel, new LinkMessage.Welcome(id, code.wire(), 0, gpu.limits().slotBytes()));
+        return Optional.empty();
+    }
+
     private LinkMessage.Welcome welcome(int code) {
         return new LinkMessage.Welcome(id, code, dials, gpu.limits().slotBytes());
     }
 
     /// A peer dialed. Where both dial at once, the dial of the lower plane id counts.
-    private void greeted(SocketChannel channel, LinkMessage.Hello hello) {
+    private void greeted(SocketChannel channel, LinkMessage.Hello hello, LinkNonces nonces) {
         var socket = new LinkSocket(gpu.name() + "-link", channel);
         var link = links.find(hello.address());
         if (intake.closed() || link == null && links.full()) {
@@ -240,7 +317,7 @@ final class Dialing {
             link = links.add(hello.address());
         }
         socket.send(welcome(0));
-        link.answered(socket, hello.slotBytes());
+        link.answered(socket, nonces, hello.slotBytes());
     }
 
     private void refuse(LinkSocket socket, ErrorCode code) {

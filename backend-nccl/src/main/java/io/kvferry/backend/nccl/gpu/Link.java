@@ -54,6 +54,7 @@ final class Link {
     private State state = State.DIALING;
     private Deadline limit;
     private @Nullable LinkSocket socket;
+    private @Nullable LinkNonces nonces;
     private @Nullable Turns turns;
     private boolean dialer;
     private boolean readyHere;
@@ -104,6 +105,11 @@ final class Link {
         return slotBytes;
     }
 
+    /// With which the grants of its transfers are proven, once it is not being dialed any more.
+    LinkNonces nonces() {
+        return Objects.requireNonNull(nonces);
+    }
+
     // ---- set-up
 
     /// The peer's own dial counts. It may come to nothing, if its window closes meanwhile: after a
@@ -119,11 +125,11 @@ final class Link {
     }
 
     /// The dial was welcomed: this side is rank 0.
-    void dialed(LinkSocket connection, LinkMessage.Welcome welcome) {
+    void dialed(LinkSocket connection, LinkNonces drawn, LinkMessage.Welcome welcome) {
         dialer = true;
         peerPlane = welcome.plane();
         voidDials = welcome.voidDials();
-        join(connection, welcome.slotBytes());
+        join(connection, drawn, welcome.slotBytes());
         try {
             var id = gpu.library().uniqueId();
             connection.send(new LinkMessage.Identity(id));
@@ -134,15 +140,16 @@ final class Link {
     }
 
     /// The peer dialed and was welcomed: this side is rank 1.
-    void answered(LinkSocket connection, long peerSlotBytes) {
+    void answered(LinkSocket connection, LinkNonces drawn, long peerSlotBytes) {
         dialer = false;
-        join(connection, peerSlotBytes);
+        join(connection, drawn, peerSlotBytes);
     }
 
-    private void join(LinkSocket connection, long peerSlotBytes) {
+    private void join(LinkSocket connection, LinkNonces drawn, long peerSlotBytes) {
         state = State.JOINING;
         limit = Deadline.in(gpu.limits().setUp());
         socket = connection;
+        nonces = drawn;
         slotBytes = Math.min(slotBytes, peerSlotBytes);
         connection.start(
                 message ->
@@ -190,6 +197,7 @@ final class Link {
                     checkReady();
                 }
                 case LinkMessage.Open open -> receiver.open(open);
+                case LinkMessage.Opened opened -> sender.opened(opened);
                 case LinkMessage.Batch batch -> receiver.announced(batch);
                 case LinkMessage.Accept() -> {
                     if (!dialer || !sender.awaitsTurn()) {
@@ -207,7 +215,10 @@ final class Link {
                 case LinkMessage.End(var transfer, var bytes) -> receiver.end(transfer, bytes);
                 case LinkMessage.Cancel(var transfer) -> receiver.cancel(transfer);
                 case LinkMessage.Result(var transfer, var code) -> sender.result(transfer, code);
-                case LinkMessage.Hello _, LinkMessage.Welcome _ ->
+                case LinkMessage.Hello _,
+                        LinkMessage.Challenge _,
+                        LinkMessage.Proof _,
+                        LinkMessage.Welcome _ ->
                         throw LinkMessage.unexpected(message);
             }
         } catch (RuntimeException | Error e) { // whatever it was, transfers must be told

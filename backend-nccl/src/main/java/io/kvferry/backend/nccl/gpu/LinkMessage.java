@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
-import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
@@ -14,13 +14,17 @@ import java.util.List;
 /// go over NCCL.
 ///
 /// ```
-/// dialer:   Hello                        a peer of ours: it knows the grant of an open window
-/// listener: Welcome                      0, or why not
+/// dialer:   Hello                        names the grant of an open window
+/// listener: Challenge                    proves that it knows the grant
+/// dialer:   Proof                        proves the same
+/// listener: Welcome                      0, or why not, which may come at once
 /// dialer:   Identity                     the dialer is rank 0 of the communicator
 /// both:     Ready                        when the communicator is, on this side
 ///
-/// sender:   Open, then for each batch Batch, then End; or Cancel
-/// receiver: Result                       0: all of it is in place; else why not
+/// sender:   Open                         names a grant, and proves that it knows it
+/// receiver: Opened                       proves the same
+/// sender:   for each batch Batch, then End; or Cancel
+/// receiver: Result                       0: all of it is in place; else why not, at any time
 ///
 /// rank 1:   Accept                       rank 0's batch may come
 /// rank 0:   Turn                         what both enqueue next on the communicator
@@ -30,7 +34,7 @@ import java.util.List;
 /// receiver when it is there. So the two sides always enqueue the same operations in one order.
 sealed interface LinkMessage {
     int MAGIC = 0x4b564e31;
-    int VERSION = 1;
+    int VERSION = 2;
 
     /// Of one frame.
     int MOST_BYTES = 64 << 10;
@@ -42,8 +46,20 @@ sealed interface LinkMessage {
     /// @param number of the dial, counted by the plane that dials
     /// @param address where its plane listens
     /// @param slotBytes the largest batch that it takes
-    record Hello(PlaneId plane, long number, String address, Grant grant, long slotBytes)
+    /// @param nonce of the dialer, for this link, see [LinkNonces]
+    record Hello(
+            PlaneId plane,
+            long number,
+            String address,
+            long slotBytes,
+            GrantProof.Name grant,
+            byte[] nonce)
             implements LinkMessage {}
+
+    /// @param nonce of the listener, for this link
+    record Challenge(byte[] nonce, byte[] proof) implements LinkMessage {}
+
+    record Proof(byte[] proof) implements LinkMessage {}
 
     /// @param voidDials dials of the answering plane up to this number do not count any more: it
     ///   has taken this one, even if one of them arrives later
@@ -56,7 +72,9 @@ sealed interface LinkMessage {
     record Ready() implements LinkMessage {}
 
     /// @param transfer number that the sender gave it, unique in its direction
-    record Open(long transfer, Grant grant) implements LinkMessage {}
+    record Open(long transfer, GrantProof.Name grant, byte[] proof) implements LinkMessage {}
+
+    record Opened(long transfer, byte[] proof) implements LinkMessage {}
 
     record Batch(long transfer, List<Piece> pieces) implements LinkMessage {
         long bytes() {
@@ -92,7 +110,7 @@ sealed interface LinkMessage {
     default byte[] encode() {
         var out = new WireWriter(64);
         switch (this) {
-            case Hello(var plane, var number, var address, var grant, var slotBytes) ->
+            case Hello(var plane, var number, var address, var slotBytes, var grant, var nonce) ->
                     out.u8(1)
                             .i32(MAGIC)
                             .i32(VERSION)
@@ -100,9 +118,10 @@ sealed interface LinkMessage {
                             .i64(plane.low)
                             .i64(number)
                             .string(address)
+                            .i64(slotBytes)
                             .i64(grant.high())
                             .i64(grant.low())
-                            .i64(slotBytes);
+                            .bytes(nonce);
             case Welcome(var plane, var code, var voidDials, var slotBytes) ->
                     out.u8(2)
                             .i32(MAGIC)
@@ -114,8 +133,8 @@ sealed interface LinkMessage {
                             .i64(slotBytes);
             case Identity(var uniqueId) -> out.u8(3).bytes(uniqueId);
             case Ready() -> out.u8(4);
-            case Open(var transfer, var grant) ->
-                    out.u8(5).i64(transfer).i64(grant.high()).i64(grant.low());
+            case Open(var transfer, var grant, var proof) ->
+                    out.u8(5).i64(transfer).i64(grant.high()).i64(grant.low()).bytes(proof);
             case Batch(var transfer, var pieces) -> {
                 out.u8(6).i64(transfer).i32(pieces.size());
                 for (var piece : pieces) {
@@ -127,6 +146,9 @@ sealed interface LinkMessage {
             case End(var transfer, var bytes) -> out.u8(9).i64(transfer).i64(bytes);
             case Cancel(var transfer) -> out.u8(10).i64(transfer);
             case Result(var transfer, var code) -> out.u8(11).i64(transfer).i32(code);
+            case Challenge(var nonce, var proof) -> out.u8(12).bytes(nonce).bytes(proof);
+            case Proof(var proof) -> out.u8(13).bytes(proof);
+            case Opened(var transfer, var proof) -> out.u8(14).i64(transfer).bytes(proof);
         }
         return out.toByteArray();
     }
@@ -139,7 +161,8 @@ sealed interface LinkMessage {
                 switch (kind) {
                     case 1 -> {
                         checkVersion(in);
-                        yield new Hello(plane(in), in.i64(), in.string(), grant(in), in.i64());
+                        yield new Hello(
+                                plane(in), in.i64(), in.string(), in.i64(), name(in), nonce(in));
                     }
                     case 2 -> {
                         checkVersion(in);
@@ -147,13 +170,16 @@ sealed interface LinkMessage {
                     }
                     case 3 -> new Identity(in.bytes());
                     case 4 -> new Ready();
-                    case 5 -> new Open(in.i64(), grant(in));
+                    case 5 -> new Open(in.i64(), name(in), proof(in));
                     case 6 -> new Batch(in.i64(), pieces(in));
                     case 7 -> new Accept();
                     case 8 -> new Turn(in.i64(), in.bool());
                     case 9 -> new End(in.i64(), in.i64());
                     case 10 -> new Cancel(in.i64());
                     case 11 -> new Result(in.i64(), in.i32());
+                    case 12 -> new Challenge(nonce(in), proof(in));
+                    case 13 -> new Proof(proof(in));
+                    case 14 -> new Opened(in.i64(), proof(in));
                     default -> throw protocol("message of unknown kind " + kind);
                 };
         in.end();
@@ -176,8 +202,23 @@ sealed interface LinkMessage {
         return new PlaneId(in.i64(), in.i64());
     }
 
-    private static Grant grant(WireReader in) {
-        return new Grant(in.i64(), in.i64());
+    private static GrantProof.Name name(WireReader in) {
+        return new GrantProof.Name(in.i64(), in.i64());
+    }
+
+    private static byte[] nonce(WireReader in) {
+        return exactly(GrantProof.NONCE_BYTES, in.bytes());
+    }
+
+    private static byte[] proof(WireReader in) {
+        return exactly(GrantProof.PROOF_BYTES, in.bytes());
+    }
+
+    private static byte[] exactly(int bytes, byte[] said) {
+        if (said.length != bytes) {
+            throw protocol(said.length + " bytes where " + bytes + " belong");
+        }
+        return said;
     }
 
     private static List<Piece> pieces(WireReader in) {
@@ -199,6 +240,12 @@ sealed interface LinkMessage {
     /// What a message is answered with that may not come now.
     static KvFerryException unexpected(LinkMessage message) {
         return protocol("the peer said " + message.getClass().getSimpleName() + " out of turn");
+    }
+
+    static KvFerryException unproven(String receiver) {
+        return new KvFerryException(
+                ErrorCode.PEER_REFUSED,
+                "who listens at " + receiver + " does not prove that it knows the grant");
     }
 
     static KvFerryException protocol(String what) {

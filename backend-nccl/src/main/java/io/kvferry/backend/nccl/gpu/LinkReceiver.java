@@ -50,19 +50,29 @@ final class LinkReceiver {
         this.resources = resources;
     }
 
-    /// The peer shows the grant of a window.
+    /// The peer names the grant of a window, and shows that it knows it.
     void open(LinkMessage.Open open) {
         if (windows.containsKey(open.transfer()) || isAnnounced(open.transfer())) {
             // a batch is checked against its window when it is announced
             throw LinkMessage.unexpected(open);
         }
-        var window = transfers.take(open.grant());
+        var window = transfers.find(open.grant());
         if (window == null) {
-            link.say(new LinkMessage.Result(open.transfer(), ErrorCode.NOT_FOUND.wire()));
-            return;
+            refuse(open, ErrorCode.NOT_FOUND);
+        } else if (!link.nonces().provesSender(window.proof(), open.proof())) {
+            refuse(open, ErrorCode.PEER_REFUSED); // the window stays open
+        } else if (!transfers.take(window)) {
+            refuse(open, ErrorCode.NOT_FOUND);
+        } else {
+            window.adopt(this, open.transfer());
+            windows.put(open.transfer(), window);
+            var proof = link.nonces().ofReceiver(window.proof());
+            link.say(new LinkMessage.Opened(open.transfer(), proof));
         }
-        window.adopt(this, open.transfer());
-        windows.put(open.transfer(), window);
+    }
+
+    private void refuse(LinkMessage.Open open, ErrorCode code) {
+        link.say(new LinkMessage.Result(open.transfer(), code.wire()));
     }
 
     private boolean isAnnounced(long transfer) {

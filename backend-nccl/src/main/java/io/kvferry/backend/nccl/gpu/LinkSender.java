@@ -52,7 +52,7 @@ final class LinkSender {
         this.resources = resources;
     }
 
-    /// A sending whose grant the peer knows, to be shown by the dialer.
+    /// A sending whose grant is to be proven to the peer, by the dialer.
     @Nullable NcclSending first() {
         return sendings.isEmpty() ? null : sendings.values().iterator().next();
     }
@@ -72,7 +72,10 @@ final class LinkSender {
             var sending = entry.getValue();
             if (sending.transfer() < 0 && !sending.ended()) {
                 sending.opened(entry.getKey());
-                link.say(new LinkMessage.Open(entry.getKey(), sending.grant()));
+                var proof = sending.proof();
+                link.say(
+                        new LinkMessage.Open(
+                                entry.getKey(), proof.name(), link.nonces().ofSender(proof)));
             }
             if (sending.takeEnd()) {
                 link.say(new LinkMessage.End(entry.getKey(), sending.source().bytes()));
@@ -91,6 +94,21 @@ final class LinkSender {
                 return;
             }
         }
+    }
+
+    /// The receiver has opened a transfer, and shows that it knows the grant.
+    void opened(LinkMessage.Opened opened) {
+        for (var sending : List.copyOf(sendings.values())) {
+            if (sending.transfer() != opened.transfer()) {
+                continue;
+            }
+            if (link.nonces().provesReceiver(sending.proof(), opened.proof())) {
+                sending.proven();
+            } else {
+                end(sending, new Outcome.Failed(Failure.of(LinkMessage.unproven(link.peer()))));
+            }
+        }
+        advance();
     }
 
     private void gather(Outgoing batch) {

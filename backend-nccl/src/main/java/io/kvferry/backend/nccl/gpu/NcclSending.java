@@ -4,6 +4,7 @@ package io.kvferry.backend.nccl.gpu;
 import io.kvferry.backend.nccl.gpu.LinkMessage.Piece;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.backend.nccl.plane.Placement;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
@@ -28,12 +29,13 @@ final class NcclSending implements DataPlane.Sending {
     private final Gpu gpu;
     private final OpenTransfers transfers;
     private @Nullable LinkSender by;
-    private final Grant grant;
+    private final GrantProof proof;
     private final Placement source;
     private final TransferEnd end;
     private final Consumer<Outcome> told;
     private volatile @Nullable Future<?> limit;
     private long transfer = -1;
+    private boolean proven;
     private int available;
     private boolean committed;
     private boolean endSaid;
@@ -59,7 +61,7 @@ final class NcclSending implements DataPlane.Sending {
             Consumer<Outcome> end) {
         this.gpu = gpu;
         this.transfers = transfers;
-        this.grant = grant;
+        this.proof = new GrantProof(grant);
         this.source = source;
         this.told = end;
         this.end = new TransferEnd(this::tell);
@@ -67,8 +69,8 @@ final class NcclSending implements DataPlane.Sending {
         countSent();
     }
 
-    Grant grant() {
-        return grant;
+    GrantProof proof() {
+        return proof;
     }
 
     Placement source() {
@@ -101,15 +103,21 @@ final class NcclSending implements DataPlane.Sending {
         transfer = number;
     }
 
+    /// The receiver knows the grant: it may be told of the blocks, and be sent them.
+    void proven() {
+        proven = true;
+    }
+
     boolean ended() {
         return end.finished();
     }
 
-    /// What comes next and is available, at most so many bytes; empty when there is nothing.
+    /// What comes next and is available, at most so many bytes; empty when there is nothing, or
+    /// while the receiver has not proven that it knows the grant.
     List<Piece> next(long most) {
         var pieces = new ArrayList<Piece>();
         long room = most;
-        while (room > 0 && part < available && pieces.size() < LinkMessage.MOST_PIECES) {
+        while (proven && room > 0 && part < available && pieces.size() < LinkMessage.MOST_PIECES) {
             long bytes = Math.min(room, source.parts().get(part).bytes() - offset);
             if (bytes > 0) {
                 pieces.add(new Piece(part, offset, bytes, 0));
@@ -161,7 +169,7 @@ final class NcclSending implements DataPlane.Sending {
 
     /// Whether the receiver is to be told now that this was all. True once.
     boolean takeEnd() {
-        if (!committed || endSaid || transfer < 0 || sent < left.length) {
+        if (!committed || endSaid || !proven || sent < left.length) {
             return false;
         }
         endSaid = true;

@@ -4,6 +4,7 @@ package io.kvferry.backend.nccl.gpu;
 import io.kvferry.backend.nccl.gpu.LinkMessage.Piece;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.backend.nccl.plane.Placement;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.ErrorCode;
@@ -23,7 +24,7 @@ import java.util.function.Consumer;
 final class NcclWindow implements DataPlane.Window {
     private final Gpu gpu;
     private final OpenTransfers transfers;
-    private final Grant grant;
+    private final GrantProof proof;
     private final Placement target;
     private final TransferEnd end;
     private final Consumer<Outcome> told;
@@ -44,15 +45,15 @@ final class NcclWindow implements DataPlane.Window {
             Consumer<Outcome> end) {
         this.gpu = gpu;
         this.transfers = transfers;
-        this.grant = grant;
+        this.proof = new GrantProof(grant);
         this.target = target;
         this.told = end;
         this.end = new TransferEnd(this::tell);
         this.received = new long[target.parts().size()];
     }
 
-    Grant grant() {
-        return grant;
+    GrantProof proof() {
+        return proof;
     }
 
     Placement target() {
@@ -70,7 +71,7 @@ final class NcclWindow implements DataPlane.Window {
         }
     }
 
-    /// A sender showed the grant.
+    /// A sender has proven that it knows the grant.
     void adopt(LinkReceiver link, long number) {
         by = link;
         transfer = number;

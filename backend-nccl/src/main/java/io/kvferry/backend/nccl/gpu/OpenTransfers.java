@@ -2,7 +2,7 @@
 package io.kvferry.backend.nccl.gpu;
 
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
-import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.spi.Failure;
 
 import org.jspecify.annotations.Nullable;
@@ -22,8 +22,8 @@ final class OpenTransfers {
 
     private final String name;
 
-    /// Windows to which no sender has come, by what it has to show.
-    private final Map<Grant, NcclWindow> unused = new ConcurrentHashMap<>();
+    /// Windows to which no sender has come, by their grants.
+    private final Map<GrantProof.Name, NcclWindow> unused = new ConcurrentHashMap<>();
 
     /// All of them.
     private final Set<NcclWindow> windows = ConcurrentHashMap.newKeySet();
@@ -45,23 +45,24 @@ final class OpenTransfers {
 
     /// From now on a sender may come to it.
     void expose(NcclWindow window) {
-        unused.put(window.grant(), window);
+        unused.put(window.proof().name(), window);
     }
 
     /// No sender may come to it any more.
     void hide(NcclWindow window) {
-        unused.remove(window.grant(), window);
+        unused.remove(window.proof().name(), window);
     }
 
-    /// Whether it is that of a window to which no sender has come.
-    boolean expects(Grant grant) {
-        return unused.containsKey(grant);
+    /// The window of a grant to which no sender has come; null when there is none.
+    @Nullable NcclWindow find(GrantProof.Name grant) {
+        return unused.get(grant);
     }
 
-    /// The open window of a grant, which is used up; null when there is none.
-    @Nullable NcclWindow take(Grant grant) {
-        var window = unused.remove(grant);
-        return window != null && window.open() ? window : null;
+    /// Uses up the grant of a window.
+    ///
+    /// @return false when it was, or the window is not open any more
+    boolean take(NcclWindow window) {
+        return unused.remove(window.proof().name(), window) && window.open();
     }
 
     void forget(NcclWindow window) {

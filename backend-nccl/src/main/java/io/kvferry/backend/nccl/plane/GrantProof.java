@@ -14,9 +14,9 @@ import java.security.SecureRandom;
 /// of a receiver that is gone learns nothing, and what was said once is of no use again.
 ///
 /// Threading: immutable; any thread.
-final class GrantProof {
-    static final int NONCE_BYTES = 32;
-    static final int PROOF_BYTES = TagKey.TAG_BYTES;
+public final class GrantProof {
+    public static final int NONCE_BYTES = 32;
+    public static final int PROOF_BYTES = TagKey.TAG_BYTES;
     private static final byte[] NAME = "kvferry plane name".getBytes(US_ASCII);
     private static final byte[] SENDER = "kvferry plane sender".getBytes(US_ASCII);
     private static final byte[] RECEIVER = "kvferry plane receiver".getBytes(US_ASCII);
@@ -26,38 +26,38 @@ final class GrantProof {
     private final Name name;
 
     /// Which grant is meant. It gives no right, and does not tell the grant.
-    record Name(long high, long low) {}
+    public record Name(long high, long low) {}
 
-    GrantProof(Grant grant) {
+    public GrantProof(Grant grant) {
         var bytes = ByteBuffer.allocate(2 * Long.BYTES).putLong(grant.high()).putLong(grant.low());
         this.key = new TagKey(bytes.array());
         var tag = ByteBuffer.wrap(key.tag(NAME));
         this.name = new Name(tag.getLong(), tag.getLong());
     }
 
-    static byte[] nonce() {
+    public static byte[] nonce() {
         var nonce = new byte[NONCE_BYTES];
         RANDOM.nextBytes(nonce);
         return nonce;
     }
 
-    Name name() {
+    public Name name() {
         return name;
     }
 
-    byte[] ofSender(byte[] senders, byte[] receivers) {
+    public byte[] ofSender(byte[] senders, byte[] receivers) {
         return key.tag(SENDER, senders, receivers);
     }
 
-    byte[] ofReceiver(byte[] senders, byte[] receivers) {
+    public byte[] ofReceiver(byte[] senders, byte[] receivers) {
         return key.tag(RECEIVER, senders, receivers);
     }
 
-    boolean isOfSender(byte[] proof, byte[] senders, byte[] receivers) {
+    public boolean isOfSender(byte[] proof, byte[] senders, byte[] receivers) {
         return key.verifies(proof, SENDER, senders, receivers);
     }
 
-    boolean isOfReceiver(byte[] proof, byte[] senders, byte[] receivers) {
+    public boolean isOfReceiver(byte[] proof, byte[] senders, byte[] receivers) {
         return key.verifies(proof, RECEIVER, senders, receivers);
     }
 }

@@ -180,10 +180,7 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
         receiver.receive(grant, placement(1, 64, 1, 2), Deadline.in(SOON), received::complete);
         int port = Integer.parseInt(receiver.address().split(":")[1]);
         try (var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port))) {
-            var plane = new LinkMessage.PlaneId(1, 2);
-            LinkSocket.writeMessage(
-                    channel, new LinkMessage.Hello(plane, 1, "127.0.0.1:1", grant, SLOT));
-            assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Welcome.class);
+            var nonces = PlayedLink.dial(channel, grant, SLOT);
             var id = nccl.library().uniqueId();
             LinkSocket.writeMessage(channel, new LinkMessage.Identity(id));
             var own = Communicator.begin(nccl.library(), id, 0, 0, new AtomicReference<>());
@@ -196,7 +193,7 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
                 var pieces = List.of(new LinkMessage.Piece(0, 64, 64, 0));
                 LinkSocket.writeMessage(channel, new LinkMessage.Batch(7, pieces));
                 assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Accept.class);
-                LinkSocket.writeMessage(channel, new LinkMessage.Open(7, grant));
+                LinkSocket.writeMessage(channel, PlayedLink.open(7, grant, nonces));
                 assertThat(channel.read(ByteBuffer.allocate(1))).isEqualTo(-1);
             } catch (IOException e) {
                 assertThat(e).hasMessageContaining("reset");
@@ -354,12 +351,9 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
                         new LinkMessage.Accept(),
                         new LinkMessage.Identity(new byte[127]),
                         new LinkMessage.Batch(0, List.of(new LinkMessage.Piece(0, 0, 64, 0))));
-        var id = new LinkMessage.PlaneId(1, 2);
         for (var message : bad) {
             try (var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port))) {
-                var hello = new LinkMessage.Hello(id, 1, "127.0.0.1:1", grant, SLOT);
-                LinkSocket.writeMessage(channel, hello);
-                assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Welcome.class);
+                var _ = PlayedLink.dial(channel, grant, SLOT);
                 LinkSocket.writeMessage(channel, message);
                 if (message instanceof LinkMessage.Ready) {
                     continue; // alone it is not wrong, and the next one takes the place of its link
