@@ -14,7 +14,7 @@ import java.util.List;
 /// need be from soft-pinned ones.
 ///
 /// The heap is made room on in the same way. What goes for it goes as a whole, and what has a copy
-/// on disk goes with its bucket: see [Offloads].
+/// on disk goes with its bucket: see [DiskEvictor].
 ///
 /// Threading: one run at a time.
 final class Evictor {

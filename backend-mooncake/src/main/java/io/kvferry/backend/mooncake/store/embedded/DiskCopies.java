@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/// The copies that objects have on disk: found when the store starts, removed with their objects,
+/// lost.
+///
+/// A removal is confirmed when no restart finds the object again. Where the object is in a bucket
+/// that is being written, that is not before the end of the write.
+///
+/// Threading: any thread. The monitor is taken inside of shard locks; no lock is taken under it.
+final class DiskCopies {
+    private static final Logger LOG = LoggerFactory.getLogger(DiskCopies.class);
+
+    private final EmbeddedStore store;
+    private final DiskTier disk;
+
+    /// Objects that were removed while a bucket was being written in which a restart may find them.
+    private int removedSealed;
+
+    DiskCopies(EmbeddedStore store, DiskTier disk) {
+        this.store = store;
+        this.disk = disk;
+    }
+
+    /// Makes objects of what the tier holds from earlier. Called before the store has users.
+    void recover() {
+        long now = store.time.now();
+        List<DiskObject> found = disk.recover(store::intern);
+        for (DiskObject copy : found) {
+            StoredObject object = store.puts.recovered(copy, now);
+            ObjectShard shard = store.objects.shardOf(object.hash);
+            shard.lock();
+            try {
+                store.objects.add(object);
+            } finally {
+                shard.unlock();
+            }
+        }
+        if (!found.isEmpty()) {
+            LOG.info("{}: {} objects found", disk.name(), found.size());
+        }
+    }
+
+    /// An object is about to be removed. Under the lock of its shard.
+    void removed(StoredObject object) {
+        if (object.disk != null) {
+            disk.removed(object.disk);
+        } else if (object.sealed) {
+            synchronized (this) {
+                removedSealed++;
+            }
+        }
+    }
+
+    /// Waits until no restart finds again what was removed before this call. Outside of all locks.
+    ///
+    /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
+    int confirmRemovals() {
+        int code = 0;
+        if (!awaitSealed(disk.config().ioLimit().toNanos()) || disk.confirmRemovals() != 0) {
+            code = StoreCode.FILE_WRITE_FAIL.number();
+        }
+        // A store that is closed forgets what its disk goes on to have.
+        return store.isClosed() ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number() : code;
+    }
+
+    private synchronized boolean awaitSealed(long nanos) {
+        long end = System.nanoTime() + nanos;
+        try {
+            for (long left = nanos; removedSealed > 0; left = end - System.nanoTime()) {
+                if (left <= 0) {
+                    return false;
+                }
+                TimeUnit.NANOSECONDS.timedWait(this, left);
+            }
+            return true;
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    /// The bucket that was being written is whole or has failed, and what was removed meanwhile is
+    /// with the tier.
+    synchronized void writeEnded() {
+        removedSealed = 0;
+        notifyAll();
+    }
+
+    /// A copy turned out to be lost or damaged.
+    void lost(StoredObject object, DiskObject copy) {
+        ObjectShard shard = store.objects.shardOf(object.hash);
+        shard.lock();
+        try {
+            if (object.disk == copy) {
+                disk.removed(copy);
+                detach(object);
+            }
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    /// The copy of an object is no longer there: the object goes as well, unless it has memory.
+    /// Under the lock of its shard.
+    void detach(StoredObject object) {
+        object.disk = null;
+        if (!object.hasMemory() && object.state == State.COMPLETE) {
+            store.objects.erase(object);
+        }
+    }
+}
