@@ -154,7 +154,7 @@ final class RunWithOwner implements AutoCloseable {
             } catch (IOException e) {
                 throw new KvFerryException(
                         ErrorCode.INVALID_REQUEST,
-                        e.getMessage(), // names the program and the system's reason
+                        String.valueOf(e.getMessage()), // names the program and the system's reason
                         e);
             }
         }

@@ -5,11 +5,15 @@ import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.tier.BucketEviction;
 import io.kvferry.backend.mooncake.store.tier.TierConfig;
+import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.DirectIo;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -17,6 +21,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// An owner in a process of its own. It ends with the end of its standard input.
 public final class OwnerChild implements AutoCloseable {
@@ -91,6 +96,34 @@ public final class OwnerChild implements AutoCloseable {
             }
         }
 
+        /// Returns when all its threads have stopped: they go on for a while on a busy machine.
+        private void stop() {
+            signal("STOP");
+            var limit = Deadline.in(Duration.ofSeconds(60));
+            while (!hasStopped()) {
+                if (limit.passed()) {
+                    throw new IllegalStateException("it does not stop");
+                }
+                LockSupport.parkNanos(1_000_000);
+            }
+        }
+
+        private boolean hasStopped() {
+            try (var threads = Files.list(Path.of("/proc/" + process.pid() + "/task"))) {
+                for (Path thread : threads.toList()) {
+                    String stat = Files.readString(thread.resolve("stat"));
+                    if (stat.charAt(stat.lastIndexOf(')') + 2) != 'T') {
+                        return false;
+                    }
+                }
+                return true;
+            } catch (NoSuchFileException _) { // a thread that has ended meanwhile
+                return false;
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
         /// As kill -9.
         public void kill() {
             process.destroyForcibly();
@@ -139,7 +172,7 @@ public final class OwnerChild implements AutoCloseable {
 
     /// It neither answers nor hangs up from here on.
     public void stop() {
-        child.signal("STOP");
+        child.stop();
     }
 
     /// After [#stop].
