@@ -8,6 +8,7 @@ import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -64,7 +65,7 @@ final class LoadRun {
         try {
             return future.get();
         } catch (ExecutionException e) {
-            throw failure(e.getCause());
+            throw failure(Objects.requireNonNullElse(e.getCause(), e));
         }
     }
 
