@@ -10,6 +10,7 @@ import java.lang.management.CompilationMXBean;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 
 /// What this process has cost so far: what a busy machine does not change, or changes least.
 ///
@@ -40,7 +41,14 @@ public record ProcessCost(long cpuNanos, long compileMillis, long classes, long 
 
     /// Processor time of all threads so far.
     public static long cpuSoFar() {
-        return SYSTEM.getProcessCpuTime();
+        return CpuClock.own().orElseGet(SYSTEM::getProcessCpuTime);
+    }
+
+    /// Processor time of all threads of another process so far; 0 when it has ended.
+    public static long cpuOf(ProcessHandle process) {
+        return CpuClock.of(process.pid())
+                .orElseGet(
+                        () -> process.info().totalCpuDuration().map(Duration::toNanos).orElse(0L));
     }
 
     /// How often the threads that live now have given up a processor to wait for something; 0 where

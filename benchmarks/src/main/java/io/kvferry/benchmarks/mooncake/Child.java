@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.mooncake;
 
+import io.kvferry.benchmarks.ProcessCost;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
-import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -57,7 +58,7 @@ public final class Child implements AutoCloseable {
 
     /// Processor time that it has taken so far, as exactly as the system tells it.
     public long cpuNanos() {
-        return process.info().totalCpuDuration().map(Duration::toNanos).orElse(0L);
+        return ProcessCost.cpuOf(process.toHandle());
     }
 
     /// Runs a client to its end and returns all it printed.

@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.ObjIntConsumer;
 
 /// Measurements of one engine against one target over one way, in rounds: this engine, the limit
 /// and the peer take turns, since neighbours on the machine come and go, and this way meet all.
@@ -134,9 +135,9 @@ final class Sweep {
         }
     }
 
-    /// @param bytes that this engine and the limit move in one round, about
+    /// @param length of what this engine measures in one round, about; the limit moves as much
     /// @param peerSeconds that a peer runs for in one round
-    void run(List<Shape> shapes, long bytes, int peerSeconds) throws Exception {
+    void run(List<Shape> shapes, Duration length, int peerSeconds) throws Exception {
         var table =
                 new Table(
                         way,
@@ -159,7 +160,7 @@ final class Sweep {
             warmUp(shapes.stream().filter(shape -> shape.operation() == operation).toList());
         }
         for (Shape shape : shapes) {
-            row(table, shape, bytes, peerSeconds);
+            row(table, shape, length, peerSeconds);
         }
         table.print();
     }
@@ -169,7 +170,7 @@ final class Sweep {
         var workers =
                 shapes.stream()
                         .filter(shape -> shape.threads() == 1 || shapes.getFirst().threads() > 1)
-                        .map(shape -> new Worker(shape, 0, 0))
+                        .map(shape -> new Worker(shape, 0))
                         .toList();
         var limit = Deadline.in(WARM_UP);
         while (!workers.isEmpty() && !limit.passed()) {
@@ -177,8 +178,7 @@ final class Sweep {
         }
     }
 
-    private void row(Table table, Shape shape, long bytes, int peerSeconds) throws Exception {
-        int perRound = Math.clamp(bytes / shape.bytes(), 2, 3_000);
+    private void row(Table table, Shape shape, Duration length, int peerSeconds) throws Exception {
         int lanes =
                 shape.lanes(
                         withinMemory() && shape.bytes() / shape.threads() < 2 * COPY_SHARE
@@ -187,8 +187,11 @@ final class Sweep {
                         withinMemory() ? COPY_SHARE : SOCKET_SHARE);
         var workers = new Worker[shape.threads()];
         for (int t = 0; t < workers.length; t++) {
-            workers[t] = new Worker(shape, t, rounds * perRound);
-            workers[t].warmUp();
+            workers[t] = new Worker(shape, t);
+        }
+        int perRound = perRound(workers, length);
+        for (Worker worker : workers) {
+            worker.nanos = new long[rounds * perRound];
         }
         var ours = new Rounds();
         var limits = new Rounds();
@@ -201,7 +204,8 @@ final class Sweep {
                                 ? limit.get().copy(shape, lanes, perRound)
                                 : limit.get().move(shape, lanes, perRound));
             }
-            var measured = run(shape, workers, round * perRound, (round + 1) * perRound);
+            runAll(workers, Worker::transferOnly, perRound / 4 + 1); // as the limit begins
+            var measured = run(shape, workers, perRound);
             ours.add(measured.run());
             allocated += measured.heapBytes();
             peers.mooncake(shape, peerSeconds).ifPresent(mooncake::add);
@@ -231,19 +235,30 @@ final class Sweep {
     ///   not among them
     private record Measured(Run run, long heapBytes) {}
 
-    private Measured run(Shape shape, Worker[] workers, int from, int to)
-            throws InterruptedException {
+    /// How many transfers of each worker take so long, about.
+    private static int perRound(Worker[] workers, Duration length) throws InterruptedException {
+        for (int count = 4; ; count *= 2) {
+            long began = System.nanoTime();
+            runAll(workers, Worker::transferOnly, count);
+            long took = System.nanoTime() - began;
+            if (took >= length.toNanos() / 4) {
+                return Math.max(2, Math.toIntExact(count * length.toNanos() / took));
+            }
+        }
+    }
+
+    private Measured run(Shape shape, Worker[] workers, int count) throws InterruptedException {
         long cpuThere = target.cpuNanos();
         long cpuHere = ProcessCost.cpuSoFar();
         long heap = Allocation.ofAllThreads();
         long began = System.nanoTime();
-        runAll(workers, from, to);
+        runAll(workers, Worker::work, count);
         long took = System.nanoTime() - began;
         heap = Allocation.ofAllThreads() - heap;
         cpuHere = ProcessCost.cpuSoFar() - cpuHere;
         return new Measured(
                 new Run(
-                        (double) shape.bytes() * (to - from),
+                        (double) shape.bytes() * count,
                         took,
                         cpuHere + target.cpuNanos() - cpuThere),
                 heap);
@@ -254,26 +269,26 @@ final class Sweep {
         private final Shape shape;
         private final int number;
         private final Ranges ranges;
-        private final long[] nanos;
+        private long[] nanos = {};
+        private int timed;
 
-        Worker(Shape shape, int number, int transfers) {
+        Worker(Shape shape, int number) {
             this.shape = shape;
             this.number = number;
             this.ranges = new Ranges(shape.batch());
-            this.nanos = new long[transfers];
         }
 
-        void warmUp() {
-            for (int i = 0; i < Math.max(3, nanos.length / 4); i++) {
+        void transferOnly(int count) {
+            for (int i = 0; i < count; i++) {
                 transfer(prepare());
             }
         }
 
-        void work(int from, int to) {
-            for (int i = from; i < to; i++) {
+        void work(int count) {
+            for (int i = 0; i < count; i++) {
                 long began = System.nanoTime();
                 transfer(prepare());
-                nanos[i] = System.nanoTime() - began;
+                nanos[timed++] = System.nanoTime() - began;
             }
         }
 
@@ -287,15 +302,16 @@ final class Sweep {
         }
     }
 
-    private static void runAll(Worker[] workers, int from, int to) throws InterruptedException {
+    private static void runAll(Worker[] workers, ObjIntConsumer<Worker> work, int count)
+            throws InterruptedException {
         if (workers.length == 1) {
-            workers[0].work(from, to);
+            work.accept(workers[0], count);
             return;
         }
         var running = new Thread[workers.length];
         for (int t = 0; t < workers.length; t++) {
             Worker worker = workers[t];
-            running[t] = Thread.ofPlatform().start(() -> worker.work(from, to));
+            running[t] = Thread.ofPlatform().start(() -> work.accept(worker, count));
         }
         for (var thread : running) {
             thread.join();

@@ -7,6 +7,7 @@ import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.toolkit.memory.HostPages;
 
 import java.lang.foreign.Arena;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -22,6 +23,8 @@ import java.util.stream.Stream;
 /// need more are left out), `--settings=lanes-per-transfer=2,...` (of the engines).
 public final class TransferEngineBenchmark implements Benchmark {
     private static final int MEMORY_MIB = 512;
+    private static final Duration ROUND = Duration.ofSeconds(1);
+    private static final Duration QUICK_ROUND = Duration.ofMillis(400);
 
     @Override
     public String name() {
@@ -105,8 +108,8 @@ public final class TransferEngineBenchmark implements Benchmark {
             }
         }
         System.out.println(
-                "Limit: limit.c, compiled by gcc -O2, two processes with as many threads and connections, gathering"
-                        + " writes, no checks,\nthe same socket options, memory of the same size and pages;"
+                "Limit: limit.c, compiled by gcc -O2, two processes with as many threads and connections, which stay,"
+                        + " gathering writes, no checks,\nthe same socket options, memory of the same size and pages;"
                         + " within a host a copy in memory by as many threads.\nRatios are those of the rounds; other figures medians of them.\nCPU: processor time of both"
                         + " sides, of Mooncake with the start of its initiator.");
     }
@@ -142,7 +145,7 @@ public final class TransferEngineBenchmark implements Benchmark {
                             rounds);
             System.out.println("## " + way.text());
             sweep.latency(quick ? 5_000 : 20_000);
-            sweep.run(shapes, quick ? 128L << 20 : 512L << 20, quick ? 1 : 2);
+            sweep.run(shapes, quick ? QUICK_ROUND : ROUND, quick ? 1 : 2);
         }
     }
 

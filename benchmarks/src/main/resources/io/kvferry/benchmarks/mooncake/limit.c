@@ -12,7 +12,8 @@
 // PAGES says what the memory is made of, as the engine's is: `huge` is memory of this process alone that
 // begins at a multiple of 2 MiB and is advised to have huge pages, `shared` is small pages that other
 // processes could map. Every page is touched before the first line is obeyed. No thread is bound to a
-// processor, in neither program.
+// processor, in neither program. Threads and connections that one row needed serve the next, as those of
+// the engine do; each row is begun with a quarter of its rounds, which are not measured.
 //
 // A message is `u32 kind, u32 count`, `count` times `u64 offset, u64 bytes`, and for a WRITE the
 // bytes. A WRITE is answered by 8 bytes, a READ by the bytes, a question by the processor time.
@@ -21,6 +22,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WRITE = 1, READ = 2, CPU = 3, MOST_RANGES = 4096, MOST_VECTORS = 256, SOCKET_BUFFER = 512 << 10 };
+enum { WRITE = 1, READ = 2, CPU = 3, MOST_RANGES = 4096, MOST_VECTORS = 256, MOST_LANES = 256, SOCKET_BUFFER = 512 << 10 };
 static const size_t CALL_BYTES = 256 << 10, HUGE_PAGE = 2 << 20;
 
 struct range { uint64_t offset, bytes; };
@@ -206,9 +208,11 @@ static int dial(void) {
     return fd;
 }
 
-// One lane of one thread of a row: its part of the ranges, round after round.
+// One lane of one thread of a row: its part of the ranges, round after round. Its thread and its connection
+// stay for the rows behind.
 struct lane {
     pthread_t thread;
+    sem_t go;
     pthread_barrier_t *begin, *together;
     int kind, fd, rounds;
     uint32_t count;
@@ -218,8 +222,11 @@ struct lane {
     size_t message_bytes;
 };
 
-static void *run_lane(void *argument) {
-    struct lane *lane = argument;
+static struct lane pool[MOST_LANES];
+static int pooled;
+static sem_t ended;
+
+static void run_row(struct lane *lane) {
     for (int round = -lane->rounds / 4 - 1; round < lane->rounds; round++) {
         if (round == 0) pthread_barrier_wait(lane->begin); // what came before was the warm-up
         uint64_t answer;
@@ -236,7 +243,27 @@ static void *run_lane(void *argument) {
         }
         pthread_barrier_wait(lane->together); // the transfer has ended when its last lane has
     }
+}
+
+static void *run_rows(void *argument) {
+    struct lane *lane = argument;
+    for (;;) {
+        while (sem_wait(&lane->go) != 0) { }
+        run_row(lane);
+        sem_post(&ended);
+    }
     return NULL;
+}
+
+static struct lane *lane(int number, int connected) {
+    for (; pooled <= number; pooled++) {
+        struct lane *fresh = &pool[pooled];
+        fresh->fd = -1;
+        sem_init(&fresh->go, 0, 0);
+        if (pthread_create(&fresh->thread, NULL, run_rows, fresh) != 0) die("pthread_create");
+    }
+    if (connected && pool[number].fd < 0) pool[number].fd = dial();
+    return &pool[number];
 }
 
 static uint64_t cpu_there(int fd) {
@@ -266,36 +293,35 @@ static void cut(struct lane *lane, int number, int lanes, int t, int threads, ui
 }
 
 static void row(int kind, int threads, int lanes, uint64_t block, int batch, int rounds, char *copied) {
+    static int question = -1;
     int all = threads * lanes;
-    struct lane *list = calloc((size_t) all, sizeof *list);
+    if (all > MOST_LANES) die("too many lanes");
     pthread_barrier_t begin, *together = calloc((size_t) threads, sizeof *together);
     pthread_barrier_init(&begin, NULL, (unsigned) all + 1);
     for (int t = 0; t < threads; t++) pthread_barrier_init(&together[t], NULL, (unsigned) lanes);
-    int question = copied == NULL ? dial() : -1;
+    if (copied == NULL && question < 0) question = dial();
     for (int i = 0; i < all; i++) {
-        list[i].kind = kind;
-        list[i].rounds = rounds;
-        list[i].begin = &begin;
-        list[i].together = &together[i / lanes];
-        list[i].copied = copied;
-        list[i].fd = copied == NULL ? dial() : -1;
-        cut(&list[i], i % lanes, lanes, i / lanes, threads, block, batch);
-        if (pthread_create(&list[i].thread, NULL, run_lane, &list[i]) != 0) die("pthread_create");
+        struct lane *one = lane(i, copied == NULL);
+        one->kind = kind;
+        one->rounds = rounds;
+        one->begin = &begin;
+        one->together = &together[i / lanes];
+        one->copied = copied;
+        cut(one, i % lanes, lanes, i / lanes, threads, block, batch);
     }
+    for (int i = 0; i < all; i++) sem_post(&pool[i].go);
     pthread_barrier_wait(&begin);
-    uint64_t began = now(CLOCK_MONOTONIC), here = now(CLOCK_PROCESS_CPUTIME_ID), there = cpu_there(question);
-    for (int i = 0; i < all; i++) pthread_join(list[i].thread, NULL);
+    int asked = copied == NULL ? question : -1;
+    uint64_t began = now(CLOCK_MONOTONIC), here = now(CLOCK_PROCESS_CPUTIME_ID), there = cpu_there(asked);
+    for (int i = 0; i < all; i++) while (sem_wait(&ended) != 0) { }
     uint64_t took = now(CLOCK_MONOTONIC) - began;
     here = now(CLOCK_PROCESS_CPUTIME_ID) - here;
     printf("%llu %llu %llu\n", (unsigned long long) took, (unsigned long long) here,
-           (unsigned long long) (cpu_there(question) - there));
+           (unsigned long long) (cpu_there(asked) - there));
     for (int i = 0; i < all; i++) {
-        if (list[i].fd >= 0) close(list[i].fd);
-        free(list[i].ranges);
-        free(list[i].message);
+        free(pool[i].ranges);
+        free(pool[i].message);
     }
-    if (question >= 0) close(question);
-    free(list);
     free(together);
 }
 
