@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.internal.Incarnation;
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.backend.mooncake.te.internal.Ports;
 import io.kvferry.backend.mooncake.te.internal.SharedClosing;
+import io.kvferry.backend.mooncake.te.internal.StopSteps;
 import io.kvferry.backend.mooncake.te.internal.WireJson;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeServer;
@@ -400,18 +401,23 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     private void stop() {
-        queues.close();
-        publisher.close();
-        handshakes.close();
-        notifier.close();
-        data.close();
+        new StopSteps("transfer engine " + segmentName)
+                .run("queues", queues::close)
+                .run("publisher", publisher::close)
+                .run("handshake port", handshakes::close)
+                .run("notifications", notifier::close)
+                .run("data port", data::close)
+                .run("transfers", this::endTransfers)
+                .run("peers", peers::close)
+                .run("watchdog", watchdog::close)
+                .run("metadata", directory::close);
+    }
+
+    private void endTransfers() {
         helpers.shutdown();
         do {
             holders.abortAll();
         } while (!ended(helpers));
-        peers.close();
-        watchdog.close();
-        directory.close();
     }
 
     private static boolean ended(ExecutorService threads) {
