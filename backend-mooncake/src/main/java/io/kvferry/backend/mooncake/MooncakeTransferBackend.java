@@ -368,16 +368,14 @@ final class MooncakeTransferBackend implements TransferBackend {
 
     @Override
     public void close() {
-        if (!closed.compareAndSet(false, true)) {
-            return;
-        }
+        closed.set(true);
         var unsent = new Failure(ErrorCode.CLOSED, "the backend was closed first");
         for (var waiting : senders.shutdownNow()) {
             if (waiting instanceof Sending sending) {
                 sending.notDelivered(unsent);
             }
         }
-        engine.close();
+        engine.close(); // at once when it is closed, and again when it failed
         try {
             if (!listener.join(Duration.ofSeconds(5))) {
                 LOG.warn("{} did not end in time", listener.getName());

@@ -4,6 +4,9 @@ package io.kvferry.backend.mooncake;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -34,6 +37,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
@@ -46,6 +50,7 @@ import java.util.ServiceLoader;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// The backend MOONCAKE between two agents of one process.
@@ -99,6 +104,53 @@ class MooncakeTransferBackendTest {
         far = arena.allocate(1 << 20, 64);
         a = open(A, Map.of("stall_timeout", "2s"));
         b = open(B, Map.of());
+    }
+
+    /// A peer on this host that was stopped in the middle of a copy, and ends at last.
+    @Test
+    void aCloseThatFailedIsTriedAgain() {
+        var times = new AtomicInteger(2);
+        var engine = JavaTransferEngine.start(EngineConfig.defaults());
+        var copiedFrom =
+                (TransferEngine)
+                        Proxy.newProxyInstance(
+                                getClass().getClassLoader(),
+                                new Class<?>[] {TransferEngine.class},
+                                (_, method, arguments) -> {
+                                    if (method.getName().equals("close")
+                                            && times.getAndDecrement() > 0) {
+                                        throw new KvFerryException(
+                                                ErrorCode.TIMEOUT, "thrown by the test");
+                                    }
+                                    return method.invoke(engine, arguments);
+                                });
+        var provider = new MooncakeTransferProvider();
+        var options = provider.options().read("test", Map.of());
+        var sink =
+                new BackendContext.Sink() {
+                    @Override
+                    public void notified(PeerId from, byte[] notification) {}
+
+                    @Override
+                    public void peerChanged(PeerId peer, PeerState state, String why) {}
+                };
+        var backend =
+                new MooncakeTransferBackend(
+                        new BackendContext(new PeerId("c", 1), options, sink, events::add),
+                        provider.capabilities(options),
+                        copiedFrom);
+        for (int i = 0; i < 2; i++) {
+            assertThatThrownBy(backend::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        }
+        backend.close();
+        assertThat(times).hasNegativeValue();
+        assertThatThrownBy(() -> engine.allocate(4096))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.CLOSED));
     }
 
     @AfterEach

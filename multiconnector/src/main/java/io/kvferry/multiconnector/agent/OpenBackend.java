@@ -43,6 +43,8 @@ final class OpenBackend {
     /// Whether somebody is to look after them.
     private final AtomicBoolean retrying = new AtomicBoolean();
 
+    private volatile boolean closed;
+
     OpenBackend(String name, int place, TransferBackend backend, Optional<OwnerLoop> loop) {
         this.name = name;
         this.place = place;
@@ -175,8 +177,12 @@ final class OpenBackend {
         return loop.map(OwnerLoop::poll).orElse(0);
     }
 
-    /// Closes the backend on its thread, then ends the thread.
+    /// Closes the backend on its thread, then ends the thread. When the backend could not be
+    /// closed, the thread stays for a later call, which tries again.
     void close() {
+        if (closed) {
+            return;
+        }
         try {
             call(
                     "close",
@@ -186,9 +192,14 @@ final class OpenBackend {
                         open.close();
                         return true;
                     });
-        } finally {
-            loop.ifPresent(OwnerLoop::close);
-            endWaiting();
+        } catch (KvFerryException e) {
+            if (closed) { // by another caller meanwhile, and the loop with it
+                return;
+            }
+            throw e;
         }
+        closed = true;
+        loop.ifPresent(OwnerLoop::close);
+        endWaiting();
     }
 }

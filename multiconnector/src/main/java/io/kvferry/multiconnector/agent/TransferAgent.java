@@ -395,9 +395,7 @@ public final class TransferAgent implements TransferBackend {
     /// CLOSED, waits until it is quiesced and frees its registrations. Then the loops end.
     @Override
     public void close() {
-        if (!closed.compareAndSet(false, true)) {
-            return;
-        }
+        closed.set(true);
         RuntimeException first = null;
         for (var slot : List.copyOf(slots.all()).reversed()) {
             try {

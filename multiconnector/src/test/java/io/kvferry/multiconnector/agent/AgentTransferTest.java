@@ -21,6 +21,8 @@ import io.kvferry.spi.transfer.TransferRequest;
 
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -616,5 +618,24 @@ class AgentTransferTest {
         refused(ErrorCode.CLOSED, pair.near::localMetadata);
         pair.close();
         assertThat(a.open.get()).isZero();
+    }
+
+    /// As the SPI says of each backend: something may still touch memory after a close that failed.
+    @ParameterizedTest
+    @ValueSource(strings = {"concurrent", "confined"})
+    void aCloseThatFailedIsTriedAgain(String threading) {
+        var order = new ArrayList<String>();
+        var a = new TestBackend("A", order, Map.of("threading", threading));
+        var b = new TestBackend("B", order, Map.of("threading", threading));
+        var pair = new AgentPair(a, b);
+        b.failingCloses.set(2);
+        refused(ErrorCode.TIMEOUT, pair.near::close);
+        refused(ErrorCode.TIMEOUT, pair.near::close);
+        assertThat(order).containsExactly("A");
+        pair.near.close();
+        pair.near.close();
+        assertThat(order).containsExactly("A", "B");
+        pair.close();
+        assertThat(b.open.get()).isZero();
     }
 }

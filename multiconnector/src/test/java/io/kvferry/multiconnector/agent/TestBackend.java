@@ -53,6 +53,9 @@ final class TestBackend implements TransferBackendProvider {
     volatile boolean refusePeers;
     volatile boolean refuseNotify;
 
+    /// Closes that fail, from now on.
+    final AtomicInteger failingCloses = new AtomicInteger();
+
     /// Everything arrives, the notification too, and then the transfer is said to have failed.
     volatile boolean loseAnswers;
 
@@ -241,6 +244,10 @@ final class TestBackend implements TransferBackendProvider {
         @Override
         public void close() {
             threads.add(Thread.currentThread());
+            if (failingCloses.get() > 0) {
+                failingCloses.decrementAndGet();
+                throw new KvFerryException(ErrorCode.TIMEOUT, "thrown by the test");
+            }
             closed.add(name);
             open.decrementAndGet();
             whole.close();

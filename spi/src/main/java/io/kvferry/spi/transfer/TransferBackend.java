@@ -140,7 +140,11 @@ public interface TransferBackend extends AutoCloseable {
     }
 
     /// Fails what is in flight with CLOSED, says goodbye to peers, waits until all is quiesced
-    /// (bounded), then frees threads, sockets, files and registrations. Idempotent.
+    /// (bounded), then frees threads, sockets, files and registrations. Idempotent: after a success
+    /// a later call returns at once, after a failure it tries again what failed.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] as long as something may touch registered
+    ///   memory, which must stay in place then
     @Override
     void close();
 

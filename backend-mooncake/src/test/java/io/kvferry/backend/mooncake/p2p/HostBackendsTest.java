@@ -16,6 +16,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.EngineRuns;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.testkit.BackendHosts;
 import io.kvferry.backend.mooncake.p2p.testkit.EnginePair;
 import io.kvferry.backend.mooncake.p2p.testkit.GatedBackend;
@@ -30,6 +31,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.TransferBackends.Choice;
+import io.kvferry.tck.memory.MemoryBackendProvider;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -41,6 +45,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The connector over transfer backends of the host.
 class HostBackendsTest {
@@ -127,6 +132,39 @@ class HostBackendsTest {
             assertThat(figures.counters().getOrDefault(backend + "/transfer_bytes", 0L))
                     .isPositive();
         }
+    }
+
+    @Test
+    void aCloseThatFailedIsTriedAgain() {
+        var failing = new AtomicInteger(2);
+        var closed = new AtomicInteger();
+        var host =
+                BackendHosts.of(
+                        new MemoryBackendProvider(),
+                        backend ->
+                                BackendHosts.closing(
+                                        backend,
+                                        () -> {
+                                            if (failing.getAndDecrement() > 0) {
+                                                throw new KvFerryException(
+                                                        ErrorCode.TIMEOUT, "thrown by the test");
+                                            }
+                                            closed.incrementAndGet();
+                                        }));
+        var plane =
+                HostBackends.open(
+                        host,
+                        List.of(new Choice("MEMORY", Map.of())),
+                        new PeerId("closing", 1),
+                        "127.0.0.1");
+        for (int i = 0; i < 2; i++) {
+            assertThatThrownBy(plane::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        }
+        plane.close();
+        assertThat(closed).hasValue(1);
     }
 
     @Test

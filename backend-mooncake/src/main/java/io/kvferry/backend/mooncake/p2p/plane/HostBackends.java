@@ -24,7 +24,6 @@ import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferRequest;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -54,9 +53,6 @@ public final class HostBackends implements DataPlane {
 
     /// By agent, those used last at the end: what was loaded of a prefiller.
     private final Map<String, Loaded> sources = new LinkedHashMap<>(16, 0.75f, true);
-
-    /// A backend is closed once, and does not say later whether its last read has ended.
-    private @Nullable KvFerryException unclosed;
 
     private record Loaded(PeerId peer, byte[] metadata) {}
 
@@ -185,16 +181,6 @@ public final class HostBackends implements DataPlane {
 
     @Override
     public void close() {
-        var failure = unclosed;
-        if (failure != null) {
-            throw new KvFerryException(
-                    failure.code(), String.valueOf(failure.getMessage()), failure);
-        }
-        try {
-            backend.close();
-        } catch (KvFerryException e) {
-            unclosed = e;
-            throw e;
-        }
+        backend.close();
     }
 }

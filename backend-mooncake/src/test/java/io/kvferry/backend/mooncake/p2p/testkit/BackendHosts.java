@@ -12,6 +12,8 @@ import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.tck.memory.MemoryBackendProvider;
 
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.net.URLClassLoader;
 import java.util.List;
 import java.util.Map;
@@ -91,6 +93,26 @@ public final class BackendHosts {
                                                 EventSink.NONE))),
                 StagingPool.NONE,
                 () -> {});
+    }
+
+    /// A backend that asks a test before each close.
+    ///
+    /// @param before may throw
+    public static TransferBackend closing(TransferBackend backend, Runnable before) {
+        return (TransferBackend)
+                Proxy.newProxyInstance(
+                        BackendHosts.class.getClassLoader(),
+                        new Class<?>[] {TransferBackend.class},
+                        (_, method, arguments) -> {
+                            if (method.getName().equals("close")) {
+                                before.run();
+                            }
+                            try {
+                                return method.invoke(backend, arguments);
+                            } catch (InvocationTargetException e) {
+                                throw e.getCause();
+                            }
+                        });
     }
 
     public static Map<String, Object> over(String... backends) {
