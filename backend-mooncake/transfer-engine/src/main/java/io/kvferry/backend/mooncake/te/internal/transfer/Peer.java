@@ -88,6 +88,10 @@ public final class Peer {
         final Wire wire;
         boolean used;
         private long restingSince;
+
+        /// Identifier of the thread that used it last.
+        private long lastUser;
+
         private @Nullable Exchange exchange;
 
         Lane(Wire wire) {
@@ -163,7 +167,7 @@ public final class Peer {
                 }
                 var _ = returned.awaitNanos(left);
             }
-            Lane resting = idle.pollFirst();
+            Lane resting = rested();
             if (resting != null) {
                 return resting;
             }
@@ -176,6 +180,20 @@ public final class Peer {
             lock.unlock();
         }
         return connectCounted(deadline);
+    }
+
+    /// The lane that this thread used last, or else the one that rests for the shortest time. With
+    /// pairs of threads that stay together the system can keep each on one processor within a host,
+    /// with the bytes between them in its cache.
+    private @Nullable Lane rested() {
+        long self = Thread.currentThread().threadId();
+        for (Lane lane : idle) {
+            if (lane.lastUser == self) {
+                idle.removeFirstOccurrence(lane);
+                return lane;
+            }
+        }
+        return idle.pollFirst();
     }
 
     /// A new lane in place of a borrowed one that turned out to be dead.
@@ -199,6 +217,7 @@ public final class Peer {
 
     void giveBack(Lane lane, boolean healthy) {
         lane.used = true;
+        lane.lastUser = Thread.currentThread().threadId();
         lane.wire.rest();
         lane.restingSince = System.nanoTime();
         lastUse = lane.restingSince;

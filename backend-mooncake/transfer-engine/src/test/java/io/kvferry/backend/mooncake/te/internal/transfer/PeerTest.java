@@ -26,6 +26,8 @@ import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.Executors;
 
 class PeerTest {
     private static final Duration SOON = Duration.ofSeconds(30);
@@ -184,6 +186,39 @@ class PeerTest {
             peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
             assertThat(peer.lanes()).isEqualTo(1);
             peer.drop();
+        }
+    }
+
+    /// However the connections came back.
+    @Test
+    void aThreadGetsTheConnectionThatItUsedLast() throws Exception {
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress());
+                var helper = Executors.newSingleThreadExecutor()) {
+            var peer = peer(server.getLocalPort(), watchdog);
+            Callable<Peer.Lane> borrow = () -> peer.borrow(Deadline.in(SOON), new Idle());
+            var own = borrow.call();
+            var helpers = helper.submit(borrow).get();
+            for (int i = 0; i < 4; i++) {
+                if (i % 2 == 0) {
+                    peer.giveBack(own, true);
+                }
+                helper.submit(() -> peer.giveBack(helpers, true)).get();
+                if (i % 2 == 1) {
+                    peer.giveBack(own, true);
+                }
+                if (i < 2) {
+                    assertThat(borrow.call()).isSameAs(own);
+                    assertThat(helper.submit(borrow).get()).isSameAs(helpers);
+                } else {
+                    assertThat(helper.submit(borrow).get()).isSameAs(helpers);
+                    assertThat(borrow.call()).isSameAs(own);
+                }
+            }
+            assertThat(peer.lanes()).isEqualTo(2);
+            peer.drop();
+            peer.giveBack(own, true);
+            peer.giveBack(helpers, true);
         }
     }
 }
