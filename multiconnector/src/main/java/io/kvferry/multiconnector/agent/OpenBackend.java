@@ -199,7 +199,12 @@ final class OpenBackend {
             throw e;
         }
         closed = true;
-        loop.ifPresent(OwnerLoop::close);
+        endLoop();
         endWaiting();
+    }
+
+    /// Ends the thread, whether the backend is closed or not.
+    void endLoop() {
+        loop.ifPresent(OwnerLoop::close);
     }
 }

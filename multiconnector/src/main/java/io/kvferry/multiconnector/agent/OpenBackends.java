@@ -70,6 +70,8 @@ final class OpenBackends {
                     slot.close();
                 } catch (RuntimeException suppressed) {
                     e.addSuppressed(suppressed);
+                } finally {
+                    slot.endLoop(); // nobody can close it later
                 }
             }
             throw e;

@@ -61,6 +61,17 @@ class AgentPeersTest {
         assertThat(a.open.get()).as("whatever was opened is closed again").isZero();
     }
 
+    /// Whoever could not open an agent has nothing to close.
+    @Test
+    void noThreadOfAnAgentThatCouldNotBeOpenedStays() {
+        var a = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        a.failingCloses.set(1);
+        try (var catalog = AgentPair.catalog(a)) {
+            refused(ErrorCode.NOT_FOUND, () -> AgentPair.open("x", catalog, "A", "NONE"));
+        }
+        assertThat(a.threads).isNotEmpty().noneMatch(Thread::isAlive);
+    }
+
     @Test
     void opensBackendsFoundOnTheClassPath() {
         try (var catalog = PluginCatalog.ofClassPath();
