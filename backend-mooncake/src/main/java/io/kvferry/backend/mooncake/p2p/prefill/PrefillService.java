@@ -118,10 +118,14 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             ended.remove(send.transferId());
             slot.ready(send.hold(), send.blocks());
             holds.put(send.hold(), slot);
-            for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
+            var asks = List.copyOf(slot.waiting());
+            slot.waiting().clear();
+            // All count before the first one ends, or the hold would end under the others.
+            asks.forEach(slot::begin);
+            asks.forEach(ask -> {
                 left(ask);
-                start(slot, ask);
-            }
+                pushes.add(slot, ask);
+            });
             settle(slot); // whoever wanted it may have gone
         });
     }

@@ -3,33 +3,55 @@ package io.kvferry.backend.mooncake.p2p.prefill;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.copy.CopyPlanner;
+import io.kvferry.backend.mooncake.p2p.copy.ReadOffer;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
+import io.kvferry.backend.mooncake.p2p.testkit.BackendHosts;
+import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
+import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
+import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.TransferBackends.Choice;
+import io.kvferry.tck.memory.MemoryBackendProvider;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
 
+import java.lang.foreign.Arena;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/// How a prefiller's service treats decoders that ask for more than it can take in.
+/// How a prefiller's service treats decoders that ask for more than it can take in, and those that
+/// ask for one transfer together.
 class PrefillServiceTest {
     private static final byte[] GARBAGE = {(byte) 0xC1};
 
@@ -53,57 +75,182 @@ class PrefillServiceTest {
         }
     }
 
-    private static PrefillService service(SideChannel channel, JavaTransferEngine engine) {
-        var group =
-                new KvCacheGroup(
-                        0,
-                        KvCacheGroup.Kind.FULL_ATTENTION,
-                        new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, 8),
-                        List.of("layer"),
-                        16,
-                        128);
+    private static KvCacheGroup group() {
+        return new KvCacheGroup(
+                0,
+                KvCacheGroup.Kind.FULL_ATTENTION,
+                new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, 8),
+                List.of("layer"),
+                16,
+                128);
+    }
+
+    private static PrefillService service(
+            SideChannel channel, DataPlane plane, List<KvRegion> regions, Outbox outbox) {
         return new PrefillService(
                 "prefill",
                 channel,
-                new OwnEngine(engine, false),
+                plane,
                 new CopyPlanner(
-                        List.of(),
-                        new KvCacheSpec(List.of(group), 1),
+                        regions,
+                        new KvCacheSpec(List.of(group()), 4),
                         new RankInfo(0, 1, 0, 1, 0, 1),
                         "LBHNC",
                         false),
                 "",
                 MooncakeSettings.from(MooncakeSettings.SCHEMA.read("test", Map.of())),
-                new Outbox(0, () -> {}));
+                outbox);
+    }
+
+    /// A prefiller whose blocks are read by a backend of the host.
+    private static final class Offering implements AutoCloseable {
+        final Outbox outbox = new Outbox(0, () -> {});
+        final TransferId hold = TransferId.save("p", 0);
+        private final Arena arena = Arena.ofShared();
+        private final SideChannel channel = new SideChannel("channel");
+        private final HostBackends backends =
+                HostBackends.open(
+                        BackendHosts.of(new MemoryBackendProvider(), backend -> backend),
+                        List.of(new Choice("MEMORY", Map.of())),
+                        new PeerId("p", 1),
+                        "127.0.0.1");
+        final PrefillService service =
+                service(
+                        channel,
+                        backends,
+                        List.of(
+                                new KvRegion(
+                                        "layer",
+                                        0,
+                                        0,
+                                        new MemoryRange.Host(arena.allocate(512, 64)),
+                                        4,
+                                        128,
+                                        128)),
+                        outbox);
+
+        void ready() {
+            service.ready(new MooncakePlan.Send(hold, "x", List.of(new int[] {0})));
+        }
+
+        /// @param ids blocks that are asked for, none for the release of the prefiller's
+        void asks(Decoder decoder, int... ids) {
+            var name = "r-" + decoder.host();
+            var wanted =
+                    ids.length == 0
+                            ? RequestBlocks.release("x")
+                            : new RequestBlocks("x", List.of(ids));
+            service.onRequest(
+                    decoder,
+                    XferEncoder.request(
+                            new XferMetadata(
+                                    Generation.G7,
+                                    "127.0.0.1",
+                                    1,
+                                    1,
+                                    0,
+                                    Map.of(name, wanted),
+                                    new WireRegions(
+                                            new long[] {1 << 20},
+                                            new long[] {128},
+                                            new long[] {128},
+                                            List.of("layer"),
+                                            new int[] {0},
+                                            new int[] {0},
+                                            List.of(new int[] {0}),
+                                            new long[] {-1}),
+                                    1,
+                                    0,
+                                    Optional.of(
+                                            new PeerExtension(
+                                                    "",
+                                                    "LBHNC",
+                                                    "",
+                                                    60_000,
+                                                    Map.of(),
+                                                    "reader-" + decoder.host())))));
+        }
+
+        List<Completion.Result> ended() throws InterruptedException {
+            for (int i = 0; i < 3000; i++) {
+                var found = outbox.takeCompletions();
+                if (!found.isEmpty()) {
+                    return found.stream().map(Completion::result).toList();
+                }
+                TimeUnit.MILLISECONDS.sleep(10);
+            }
+            return List.of();
+        }
+
+        @Override
+        public void close() {
+            service.close();
+            channel.close();
+            backends.close();
+            arena.close();
+        }
+    }
+
+    private static XferResponse next(Decoder decoder) throws InterruptedException {
+        var answer = decoder.told.poll(30, TimeUnit.SECONDS);
+        assertThat(answer).as("an answer to %s", decoder.host()).isNotNull();
+        return answer;
+    }
+
+    /// A router gave a transfer to a second decoder when the first had let go of it; both wait.
+    @Test
+    void aHoldDoesNotEndWhileOneOfThoseThatWaitedForItIsServed() throws Exception {
+        try (var p = new Offering()) {
+            var gone = new Decoder("gone");
+            var reads = new Decoder("reads");
+            p.asks(gone);
+            p.asks(reads, 1);
+            p.ready();
+            assertThat(next(gone).status()).isEqualTo(XferResponse.Status.FINISH);
+            var offer = next(reads).offers().values().iterator().next();
+            assertThat(p.outbox.takeCompletions()).as("while the blocks are read").isEmpty();
+            p.service.onRequest(
+                    reads, new ReadReport(ReadOffer.decode(offer).ticket(), "").encode());
+            assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
+        }
+    }
+
+    /// An asker that keeps the loop busy.
+    private static SideChannel.Asker slow(CountDownLatch busy, CountDownLatch released) {
+        return new SideChannel.Asker() {
+            @Override
+            public boolean answer(byte[] message) {
+                busy.countDown();
+                try {
+                    return released.await(60, TimeUnit.SECONDS);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    return false;
+                }
+            }
+
+            @Override
+            public String host() {
+                return "slow";
+            }
+        };
     }
 
     @Test
     void aHostThatAsksWithoutEndLeavesRoomForOthersAndHearsOfEachMessage() throws Exception {
         var busy = new CountDownLatch(1);
         var released = new CountDownLatch(1);
-        var slow =
-                new SideChannel.Asker() {
-                    @Override
-                    public boolean answer(byte[] message) {
-                        busy.countDown();
-                        try {
-                            return released.await(60, TimeUnit.SECONDS);
-                        } catch (InterruptedException e) {
-                            Thread.currentThread().interrupt();
-                            return false;
-                        }
-                    }
-
-                    @Override
-                    public String host() {
-                        return "slow";
-                    }
-                };
+        var slow = slow(busy, released);
         try (var channel = new SideChannel("channel");
                 var engine =
                         JavaTransferEngine.start(
                                 EngineConfig.from(Map.of("shared-memory", "false")));
-                var service = service(channel, engine)) {
+                var service =
+                        service(
+                                channel,
+                                new OwnEngine(engine, false),
+                                List.of(),
+                                new Outbox(0, () -> {}))) {
             service.onRequest(slow, GARBAGE);
             assertThat(busy.await(60, TimeUnit.SECONDS)).isTrue();
 
