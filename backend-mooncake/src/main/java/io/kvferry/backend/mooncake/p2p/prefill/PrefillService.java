@@ -382,7 +382,9 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         var hold = slot.hold().orElseThrow();
         holds.remove(hold);
         if (slot.done()) {
-            ended.put(slot.transferId(), "this transfer has been fetched already");
+            var reason = "this transfer has been fetched already";
+            ended.put(slot.transferId(), reason);
+            refuseWaiting(slot, reason); // who came after a revocation
             outbox.complete(
                     hold,
                     slot.failure()

@@ -215,6 +215,30 @@ class PrefillServiceTest {
         }
     }
 
+    /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
+    /// must not wait for the next one.
+    @Test
+    void whoAsksForARevokedHoldWhileItIsServedIsAnswered() throws Exception {
+        var busy = new CountDownLatch(1);
+        var released = new CountDownLatch(1);
+        try (var p = new Offering()) {
+            var first = new Decoder("first");
+            var late = new Decoder("late");
+            p.ready();
+            p.asks(first, 1);
+            assertThat(next(first).offers()).hasSize(1);
+            p.service.onRequest(slow(busy, released), GARBAGE);
+            assertThat(busy.await(30, TimeUnit.SECONDS)).isTrue();
+            p.service.revoke(p.hold);
+            p.asks(late, 1); // before the end of the offer, which the revocation posts
+            released.countDown();
+            assertThat(next(first).errReqs()).containsExactly("r-first");
+            assertThat(next(late).errReqs()).containsExactly("r-late");
+        } finally {
+            released.countDown();
+        }
+    }
+
     /// An asker that keeps the loop busy.
     private static SideChannel.Asker slow(CountDownLatch busy, CountDownLatch released) {
         return new SideChannel.Asker() {
