@@ -17,6 +17,7 @@ import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
@@ -138,11 +139,27 @@ public final class HostBackends implements DataPlane {
             here.add(0, ranges.localAddress(i), ranges.bytes(i));
             there.add(0, ranges.remoteAddress(i), ranges.bytes(i));
         }
-        try (var local = backend.prepare(Optional.empty(), here.build());
-                var remote = backend.prepare(Optional.of(source), there.build())) {
-            return backend.submit(
-                    new TransferRequest(
-                            Operation.READ, local, remote, Optional.empty(), deadline, tag));
+        var local = backend.prepare(Optional.empty(), here.build());
+        try {
+            var remote = backend.prepare(Optional.of(source), there.build());
+            try {
+                return backend.submit(
+                        new TransferRequest(
+                                Operation.READ, local, remote, Optional.empty(), deadline, tag));
+            } finally {
+                end(remote);
+            }
+        } finally {
+            end(local);
+        }
+    }
+
+    /// Whatever it throws, the read that has started is told of.
+    private static void end(Prepared list) {
+        try {
+            list.close();
+        } catch (RuntimeException | Error e) {
+            LOG.warn("a list of descriptors is not closed", e);
         }
     }
 

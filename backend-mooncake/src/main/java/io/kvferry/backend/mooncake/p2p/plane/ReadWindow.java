@@ -10,6 +10,9 @@ import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Set;
@@ -24,6 +27,8 @@ import java.util.concurrent.TimeoutException;
 ///
 /// Threading: [#read] and [#shut] on one thread; [#close] on any, after [#shut].
 public final class ReadWindow implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(ReadWindow.class);
+
     /// How long one call of [#close] waits.
     private static final Duration PATIENCE = Duration.ofSeconds(5);
 
@@ -78,11 +83,19 @@ public final class ReadWindow implements AutoCloseable {
                         .thenCombine(transfer.completion(), (_, outcome) -> outcome)
                         .thenAccept(outcome -> {
                             running.remove(transfer);
-                            var ways = transfer.attempts();
-                            then.ended(
-                                    outcome,
-                                    ways.isEmpty() ? "" : ways.getLast().toLowerCase(Locale.ROOT));
+                            then.ended(outcome, way(transfer));
                         });
+    }
+
+    /// Only counted: what a backend throws here must not hide the end of a read.
+    private static String way(Transfer transfer) {
+        try {
+            var ways = transfer.attempts();
+            return ways.isEmpty() ? "" : ways.getLast().toLowerCase(Locale.ROOT);
+        } catch (RuntimeException | Error e) {
+            LOG.warn("a backend does not say what carried a read", e);
+            return "";
+        }
     }
 
     /// Starts no more reads, and stops those that run.
