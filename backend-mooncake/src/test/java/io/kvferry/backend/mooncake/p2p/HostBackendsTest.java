@@ -227,6 +227,25 @@ class HostBackendsTest {
         }
     }
 
+    @Test
+    void aReadThatGetsNoThreadIsAFailedLoadAndFreesThePrefiller() {
+        var gate = new GatedBackend();
+        try (var p = prefiller(Shape.SMALL, OVER_MEMORY, BackendHosts.of(gate.provider(), b -> b));
+                var d =
+                        decoder(
+                                Shape.SMALL,
+                                OVER_MEMORY,
+                                BackendHosts.of(gate.provider(), gate::around))) {
+            gate.withoutThreads = true;
+            var hold = p.prefill(p.request("p", 70, 5, decodeElsewhere("x")), 1);
+            var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
+            assertThat(failed(d.await(d.beginDecode(target, 0))).failure().message())
+                    .contains("native thread");
+            d.assertUntouched(target);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
+        }
+    }
+
     /// The prefiller gives its blocks to somebody else while they are read: what was read is not
     /// used, however well the read went.
     @Test

@@ -95,7 +95,7 @@ final class FetchReads {
                             offer.ranges(fetch.pull().blocks()),
                             by,
                             System.nanoTime()));
-        } catch (RuntimeException e) { // also of a plan that is out of range
+        } catch (RuntimeException | Error e) { // also of a plan that is out of range
             failed(fetch, address, offer, Failure.of(e));
         }
     }
@@ -115,7 +115,7 @@ final class FetchReads {
             } else {
                 failed(job.fetch(), job.address(), job.offer(), Failure.of(e));
             }
-        } catch (RuntimeException e) { // the border to the backends
+        } catch (RuntimeException | Error e) { // the border to the backends; no thread, for one
             failed(job.fetch(), job.address(), job.offer(), Failure.of(e));
         }
     }

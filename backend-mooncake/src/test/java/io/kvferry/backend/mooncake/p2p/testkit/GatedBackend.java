@@ -28,6 +28,9 @@ public final class GatedBackend {
     private CompletableFuture<Void> gate = CompletableFuture.completedFuture(null);
     public volatile boolean failing;
 
+    /// Whether no thread can be had for a read.
+    public volatile boolean withoutThreads;
+
     public TransferBackendProvider provider() {
         return provider;
     }
@@ -57,6 +60,9 @@ public final class GatedBackend {
                         new Class<?>[] {TransferBackend.class},
                         (_, method, arguments) -> {
                             if (method.getName().equals("submit")) {
+                                if (withoutThreads) {
+                                    throw new OutOfMemoryError("unable to create native thread");
+                                }
                                 if (failing) {
                                     return broken();
                                 }
