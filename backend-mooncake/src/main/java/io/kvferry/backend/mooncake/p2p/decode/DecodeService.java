@@ -216,7 +216,17 @@ public final class DecodeService implements AutoCloseable {
         }
     }
 
+    /// Asks one worker. What cannot be asked fails: its answer would never come.
     private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
+        try {
+            ask(prefiller, address, group, shortForm);
+        } catch (RuntimeException | Error e) { // want of memory for a large request, for one
+            LOG.warn("{} of {} is not asked", address, prefiller.engineId(), e);
+            group.forEach(fetch -> failedAt(fetch, address, Failure.of(e), false));
+        }
+    }
+
+    private void ask(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
         var byRequest = new LinkedHashMap<String, Fetch>();
         group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
         var message = requests.message(prefiller, byRequest);
