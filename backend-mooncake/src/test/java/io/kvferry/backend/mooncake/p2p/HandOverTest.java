@@ -116,6 +116,25 @@ class HandOverTest {
         }
     }
 
+    /// A client that gives up and asks again under the same name: the first prefill is let go of,
+    /// and the second is fetched.
+    @Test
+    void twoPullsOfOneNameInAStepAreTwo() {
+        try (var p = prefiller(Shape.SMALL, Map.of());
+                var d = decoder(Shape.SMALL, Map.of())) {
+            var first = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x1")), 3);
+            var second = p.prefill(p.request("p-2", 64, 12, decodeElsewhere("x2")), 4);
+            var given = d.request("d", 64, 20, prefillAt(p.bootstrap, "p", "x1"));
+            d.scheduler.onRequest(given);
+            d.scheduler.finish(given, BlockTable.EMPTY, FinishReason.ABORT);
+            var target = d.request("d", 64, 30, prefillAt(p.bootstrap, "p", "x2"));
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            d.assertHolds(target, 0, 4);
+            assertThat(p.await(second)).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(first)).isEqualTo(new Completion.Completed(0));
+        }
+    }
+
     @Test
     void anEndTokenOnTheFirstStepStillHandsThePromptOver() {
         try (var p = prefiller(Shape.SMALL, Map.of());

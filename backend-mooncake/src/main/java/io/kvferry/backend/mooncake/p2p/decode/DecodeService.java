@@ -24,6 +24,7 @@ import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -84,21 +85,30 @@ public final class DecodeService implements AutoCloseable {
         this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
     }
 
+    private record Named(EngineDirectory.Key engine, String request) {}
+
+    /// Pulls that travel together: a message names a request once, and a client that gives up may
+    /// ask again under the same name.
+    private record Group(EngineDirectory.Key engine, int turn) {}
+
     /// Starts the pulls of one step; those from one engine travel in one message per worker.
     public void pull(List<MooncakePlan.Pull> pulls) {
         loop.post(() -> {
-            var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
+            var groups = new LinkedHashMap<Group, List<Fetch>>();
+            var named = new HashMap<Named, Integer>();
             for (var pull : pulls) {
                 var fetch = new Fetch(pull);
                 if (!pull.release() && !endings.add(fetch)) {
                     endings.refused(pull.load());
                     fetch = new Fetch(pull.asRelease()); // the prefiller need not keep the blocks
                 }
-                groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
+                var engine = fetch.engine();
+                int turn = named.merge(new Named(engine, pull.request()), 1, Integer::sum);
+                groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>()).add(fetch);
             }
             groups.forEach((key, group) ->
                     directory.find(
-                            key,
+                            key.engine(),
                             answer -> {
                                 switch (answer) {
                                     case EngineDirectory.Answer.Found(var found) ->
