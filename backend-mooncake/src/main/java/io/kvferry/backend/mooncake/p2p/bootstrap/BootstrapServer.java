@@ -77,8 +77,9 @@ public final class BootstrapServer implements AutoCloseable {
 
     private static BootstrapServer start(
             String host, int port, Duration requestLimit, Optional<FleetSecret> secret) {
+        var started = new BootstrapServer(secret);
+        boolean listens = false;
         try {
-            var started = new BootstrapServer(secret);
             started.http =
                     HttpPort.start(
                             "mooncake-bootstrap",
@@ -86,6 +87,7 @@ public final class BootstrapServer implements AutoCloseable {
                             requestLimit,
                             MAX_CONCURRENT,
                             started::serve);
+            listens = true;
             return started;
         } catch (IOException e) {
             throw new KvFerryException(
@@ -98,6 +100,10 @@ public final class BootstrapServer implements AutoCloseable {
                             + e.getMessage()
                             + "); set bootstrap_port to a free one",
                     e);
+        } finally {
+            if (!listens) {
+                started.watch.close();
+            }
         }
     }
 

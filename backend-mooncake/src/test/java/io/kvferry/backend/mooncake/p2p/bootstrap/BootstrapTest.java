@@ -30,6 +30,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 class BootstrapTest {
@@ -43,6 +44,25 @@ class BootstrapTest {
         client.close();
         http.close();
         server.close();
+    }
+
+    private static long watches() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("mooncake-bootstrap-watch"))
+                .count();
+    }
+
+    /// Whoever waits for the port tries again and again.
+    @Test
+    void aServerThatFindsItsPortBusyLeavesNoThread() throws Exception {
+        long before = watches();
+        assertThat(before).isPositive();
+        assertThatThrownBy(() -> BootstrapServer.start("127.0.0.1", server.port()))
+                .hasMessageContaining("set bootstrap_port to a free one");
+        for (int i = 0; i < 500 && watches() > before; i++) {
+            TimeUnit.MILLISECONDS.sleep(10);
+        }
+        assertThat(watches()).isLessThanOrEqualTo(before);
     }
 
     @Test
