@@ -57,7 +57,15 @@ public final class PeerTable {
     /// @throws KvFerryException as [TransferEngine#open]
     public Peer find(String segmentName, Deadline deadline) {
         String name = segmentName.startsWith("/") ? segmentName.substring(1) : segmentName;
-        Slot slot = slots.computeIfAbsent(name, _ -> new Slot());
+        @Nullable Peer found = null;
+        while (found == null) {
+            found = find(slots.computeIfAbsent(name, _ -> new Slot()), name, deadline);
+        }
+        return found;
+    }
+
+    /// Null when the slot was given up meanwhile and another one has its place.
+    private @Nullable Peer find(Slot slot, String name, Deadline deadline) {
         Peer known = slot.peer;
         if (known != null && !known.isDropped()) {
             return known;
@@ -68,6 +76,11 @@ public final class PeerTable {
             if (known == null || known.isDropped()) {
                 known = ask(name, deadline);
                 slot.peer = known;
+                Slot listed = slots.putIfAbsent(name, slot);
+                if (listed != null && listed != slot) {
+                    known.drop(); // nobody would look at its connections
+                    return null;
+                }
             }
             return known;
         } finally {
@@ -149,10 +162,8 @@ public final class PeerTable {
     /// Forgets a peer, so that the next question reaches whoever runs under its name now.
     void drop(Peer peer) {
         peer.drop();
-        Slot slot = slots.get(peer.segmentName);
-        if (slot != null && slot.peer == peer) {
-            slots.remove(peer.segmentName, slot);
-        }
+        // At once: a slot that gets its next peer meanwhile must not go with that one.
+        slots.computeIfPresent(peer.segmentName, (_, slot) -> slot.peer == peer ? null : slot);
     }
 
     public void close() {

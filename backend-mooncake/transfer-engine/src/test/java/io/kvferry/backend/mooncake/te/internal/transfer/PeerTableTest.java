@@ -23,6 +23,7 @@ import java.time.Duration;
 import java.time.LocalDateTime;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -79,6 +80,53 @@ class PeerTableTest {
             assertThat(ticks.await(5, TimeUnit.SECONDS)).as("the clock goes on").isTrue();
             lanes.exit(lane);
             table.close();
+        }
+    }
+
+    /// Whoever found the old connections dead forgets the peer while somebody else looks it up
+    /// anew: what that finds is what all others find, and nobody's connections are left to
+    /// themselves.
+    @Test
+    void aPeerThatIsForgottenWhileItIsLookedUpAnewIsKnownOnce() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory", "false"));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        var asked = new CountDownLatch(2);
+        var released = new CountDownLatch(1);
+        try (var watchdog = new Watchdog("test");
+                var scripted =
+                        new ScriptedPeer(_ -> {
+                            asked.countDown();
+                            if (asked.getCount() == 0) {
+                                awaitQuietly(released);
+                            }
+                            return handshake(names[0]);
+                        })) {
+            names[0] = scripted.name();
+            var table = new PeerTable(directory, config, watchdog);
+            var dead = table.find(names[0], Deadline.in(SOON));
+            dead.drop();
+            var found =
+                    CompletableFuture.supplyAsync(() -> table.find(names[0], Deadline.in(SOON)));
+            assertThat(asked.await(30, TimeUnit.SECONDS)).isTrue();
+            table.drop(dead);
+            released.countDown();
+            var peer = found.get(30, TimeUnit.SECONDS);
+            assertThat(peer.isDropped()).isFalse();
+            assertThat(table.find(names[0], Deadline.in(SOON))).isSameAs(peer);
+            table.close();
+            assertThat(peer.isDropped()).isTrue();
+        } finally {
+            released.countDown();
+        }
+    }
+
+    private static void awaitQuietly(CountDownLatch latch) {
+        try {
+            var _ = latch.await(30, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
     }
 }
