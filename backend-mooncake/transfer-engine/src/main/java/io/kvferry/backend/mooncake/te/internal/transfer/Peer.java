@@ -357,7 +357,10 @@ public final class Peer {
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
                 SocketBuffers.size(channel, config.socketBufferBytes());
-                Wire wire = greeted(new Wire(channel, config, watchdog, Staging.Pair.allocate()));
+                Wire wire =
+                        greeted(
+                                new Wire(channel, config, watchdog, Staging.Pair.allocate()),
+                                deadline);
                 connected = true;
                 return wire;
             } catch (SocketTimeoutException e) {
@@ -375,14 +378,14 @@ public final class Peer {
         throw failure == null ? new UnknownHostException(data.host()) : failure;
     }
 
-    private Wire greeted(Wire wire) throws IOException {
+    private Wire greeted(Wire wire, Deadline deadline) throws IOException {
         Optional<PeerAuth> auth = config.auth(PeerAuth.Kind.DATA);
         if (auth.isEmpty()) {
             return wire;
         }
         boolean done = false;
         try {
-            wire.begin(Deadline.in(config.connectTimeout()));
+            wire.begin(deadline.earlier(Deadline.in(config.connectTimeout())));
             auth.get().connect(wire.bytes());
             wire.rest();
             done = true;

@@ -14,6 +14,7 @@ import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 import java.io.IOException;
 import java.net.ConnectException;
@@ -25,9 +26,12 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 
 class PeerTest {
     private static final Duration SOON = Duration.ofSeconds(30);
@@ -67,13 +71,50 @@ class PeerTest {
     }
 
     private static Peer peer(int port, Watchdog watchdog) {
+        return peer(port, EngineConfig.defaults(), watchdog);
+    }
+
+    private static Peer peer(int port, EngineConfig config, Watchdog watchdog) {
         return new Peer(
                 "there",
                 new SegmentDocument(
                         "there", "tcp", port, 2, List.of(), SegmentDocument.Extension.NONE),
                 new HostPort("127.0.0.1", port),
-                EngineConfig.defaults(),
+                config,
                 watchdog);
+    }
+
+    /// A transfer has no more time than its caller gives it, also for the proof of the secret.
+    @Test
+    void aPeerThatTakesConnectionsAndSaysNothingCostsNoMoreThanTheDeadline(@TempDir Path folder)
+            throws Exception {
+        var secret = folder.resolve("secret");
+        Files.writeString(secret, "0123456789abcdef0123456789abcdef");
+        var config =
+                EngineConfig.from(
+                        Map.of(
+                                "secret-file",
+                                secret.toString(),
+                                "connect-timeout-ms",
+                                "600000",
+                                "stall-timeout-ms",
+                                "600000"));
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), config, watchdog);
+            var ended = new CompletableFuture<Throwable>();
+            Thread.ofPlatform()
+                    .daemon()
+                    .start(() -> {
+                        try (var _ = peer.connect(Deadline.in(Duration.ofMillis(500)))) {
+                            ended.complete(new AssertionError("connected"));
+                        } catch (IOException e) {
+                            ended.complete(e);
+                        }
+                    });
+            assertThat(ended.get(30, TimeUnit.SECONDS)).isInstanceOf(IOException.class);
+            peer.drop();
+        }
     }
 
     /// Decoders come and go, each at ports of its own: nothing is sent to those that went.
