@@ -181,21 +181,22 @@ final class Batches {
         return true;
     }
 
-    /// False when the library still works on something.
+    /// False when the library still works on something; that is polled on, and a later call may find
+    /// it ended.
     boolean close() {
         closing = true;
         submitters.shutdown();
-        boolean idle = awaitIdle(Deadline.in(config.closeTimeout()));
+        if (!awaitIdle(Deadline.in(config.closeTimeout()))) {
+            return false;
+        }
         stopped = true;
         LockSupport.unpark(poller);
         try {
-            idle &=
-                    poller.join(Duration.ofSeconds(5))
-                            && submitters.awaitTermination(5, TimeUnit.SECONDS);
+            return poller.join(Duration.ofSeconds(5))
+                    && submitters.awaitTermination(5, TimeUnit.SECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return false;
         }
-        return idle;
     }
 }

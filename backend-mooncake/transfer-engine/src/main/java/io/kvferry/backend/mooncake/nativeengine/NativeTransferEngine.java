@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.TransferOutcome;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.backend.mooncake.te.internal.SharedClosing;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -60,6 +61,7 @@ public final class NativeTransferEngine implements TransferEngine {
     private final Set<Registration> registrations = ConcurrentHashMap.newKeySet();
     private final NativeInbox inbox;
     private final AtomicBoolean closed = new AtomicBoolean();
+    private final SharedClosing closing = new SharedClosing();
 
     /// Held for reading around calls into the library, for writing around its end.
     private final ReentrantReadWriteLock using = new ReentrantReadWriteLock();
@@ -202,7 +204,7 @@ public final class NativeTransferEngine implements TransferEngine {
     private final class Registration implements RegisteredMemory {
         private final MemorySegment memory;
         private final Runnable release;
-        private final AtomicBoolean released = new AtomicBoolean();
+        private final SharedClosing closing = new SharedClosing();
 
         Registration(MemorySegment memory, Runnable release) {
             this.memory = memory;
@@ -221,16 +223,13 @@ public final class NativeTransferEngine implements TransferEngine {
 
         @Override
         public void close() {
-            registrations.remove(this);
-            if (!released.compareAndSet(false, true)) {
-                return;
-            }
+            closing.run(this::end);
+        }
+
+        private void end() {
             // The library does not stop who is still in the memory, so wait for our own transfers.
             if (!batches.awaitIdle(Deadline.in(config.closeTimeout()))) {
-                LOG.error(
-                        "memory 0x{} stays registered: the library still works on it",
-                        Long.toHexString(memory.address()));
-                return;
+                throw stillWorking("memory 0x" + Long.toHexString(memory.address()));
             }
             using.readLock().lock();
             int rc;
@@ -245,8 +244,15 @@ public final class NativeTransferEngine implements TransferEngine {
                         Long.toHexString(memory.address()),
                         rc);
             }
+            registrations.remove(this);
             release.run();
         }
+    }
+
+    private static KvFerryException stillWorking(String what) {
+        return new KvFerryException(
+                ErrorCode.TIMEOUT,
+                what + " stays: the library still works on transfers; do not reuse the memory");
     }
 
     @Override
@@ -364,27 +370,25 @@ public final class NativeTransferEngine implements TransferEngine {
     }
 
     /// Destroys the library's engine, unless it still works on a transfer: destroying it then is
-    /// undefined, so it is left behind with a message.
+    /// undefined.
     @Override
     public void close() {
-        if (!closed.compareAndSet(false, true)) {
-            return;
+        closed.set(true);
+        closing.run(this::end);
+    }
+
+    private void end() {
+        if (!batches.close()) {
+            throw stillWorking("the library's engine " + info.segmentName());
         }
-        boolean idle = batches.close();
         for (Registration registration : List.copyOf(registrations)) {
             registration.close();
         }
-        if (idle) {
-            using.writeLock().lock();
-            try {
-                library.destroy(handle);
-            } finally {
-                using.writeLock().unlock();
-            }
-        } else {
-            LOG.error(
-                    "the library's engine {} is left behind: it still works on transfers",
-                    info.segmentName());
+        using.writeLock().lock();
+        try {
+            library.destroy(handle);
+        } finally {
+            using.writeLock().unlock();
         }
     }
 }

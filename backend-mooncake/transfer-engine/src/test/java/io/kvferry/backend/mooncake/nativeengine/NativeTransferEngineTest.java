@@ -17,6 +17,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -46,6 +47,10 @@ class NativeTransferEngineTest {
     }
 
     private static NativeConfig config(String protocol, String devices) {
+        return config(protocol, devices, Duration.ofSeconds(5));
+    }
+
+    private static NativeConfig config(String protocol, String devices, Duration closeTimeout) {
         return new NativeConfig(
                 library,
                 "P2PHANDSHAKE",
@@ -54,7 +59,7 @@ class NativeTransferEngineTest {
                 protocol,
                 devices,
                 8,
-                Duration.ofSeconds(5));
+                closeTimeout);
     }
 
     @BeforeEach
@@ -144,18 +149,45 @@ class NativeTransferEngineTest {
                         });
     }
 
+    /// A WRITE that the library does not end.
+    private Transfer stuck(NativeTransferEngine engine, RegisteredMemory memory) {
+        assertThat(here.transfer(write(779))).isInstanceOf(Completed.class);
+        return engine.submit(
+                TransferRequest.write(
+                        there.info().segmentName(),
+                        Ranges.of(memory.address(), far.address(), 777),
+                        Deadline.in(Duration.ofMillis(100))));
+    }
+
+    /// Whoever closes frees the memory next.
+    @Test
+    void memoryThatTheLibraryStillWorksOnIsNotGivenBack() throws Exception {
+        var engine = NativeTransferEngine.start(config("tcp", "", Duration.ofMillis(300)));
+        var memory = engine.allocate(1 << 16);
+        Transfer stuck = stuck(engine, memory);
+        assertThat(codeOf(stuck.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
+                .isEqualTo(ErrorCode.TIMEOUT);
+        for (int i = 0; i < 2; i++) {
+            assertRefused(memory::close);
+            assertRefused(engine::close);
+        }
+        assertThat(memory.memory().scope().isAlive()).isTrue();
+        assertThat(here.transfer(write(778))).isInstanceOf(Completed.class);
+        stuck.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
+        engine.close();
+        assertThat(memory.memory().scope().isAlive()).isFalse();
+    }
+
+    private static void assertRefused(ThrowingCallable closing) {
+        assertThatThrownBy(closing)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+    }
+
     @Test
     void timedOutTransfersAreQuiescedOnlyWhenTheLibraryIsDone() throws Exception {
-        Transfer stuck =
-                here.submit(
-                        new TransferRequest(
-                                TransferRequest.Operation.WRITE,
-                                there.info().segmentName(),
-                                Ranges.of(near.address(), far.address(), 777),
-                                Deadline.in(Duration.ofMillis(100)),
-                                "",
-                                0,
-                                java.util.Optional.empty()));
+        Transfer stuck = stuck(here, near);
         assertThat(codeOf(stuck.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
                 .isEqualTo(ErrorCode.TIMEOUT);
         assertThat(stuck.quiesced().toCompletableFuture()).isNotDone();

@@ -2,7 +2,8 @@
 // A stand-in for Mooncake's transfer engine behind its C API: engines of one process copy between their registered
 // memories. It keeps the rules of the real one that callers get wrong: a batch can be freed only after every task was
 // polled to its end, notifications are passed by value, a task needs some polls. Some lengths
-// misbehave: length 666 fails, length 777 never ends until a task of length 778 was submitted.
+// misbehave: length 666 fails, length 777 never ends until a task of length 778 was submitted, and
+// does not again after one of length 779.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ int submitTransfer(void *engine, uint64_t id, struct transfer_request *requests,
     for (size_t i = 0; i < count; i++) {
         b->task[b->count++].request = requests[i];
         if (requests[i].length == 778) released = 1;
+        if (requests[i].length == 779) released = 0;
     }
     return 0;
 }
