@@ -17,6 +17,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -28,6 +30,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /// Engines of a fleet with a secret, and those who do not know it.
 class SecretTest {
@@ -161,6 +165,38 @@ class SecretTest {
             foreign.put("name", "foreign");
             assertThatThrownBy(() -> JavaTransferEngine.start(EngineConfig.from(foreign)))
                     .hasMessageContaining("401");
+        }
+    }
+
+    /// It takes connections, and does not prove that it knows the secret.
+    @Test
+    void aCloseDoesNotWaitForAPeerThatSaysNothing() throws Exception {
+        var known = FleetSecret.read(Path.of(settings(SECRET).get("secret-file")));
+        try (var server = MetadataServer.start("127.0.0.1", 0, Optional.of(known));
+                var member = store(server, Optional.of(known));
+                var near = named(server, "near");
+                var silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            var by = Deadline.in(LIMIT);
+            member.put(
+                    "mooncake/rpc_meta/silent",
+                    "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":1}",
+                    by);
+            member.put(
+                    "mooncake/ram/silent",
+                    "{\"buffers\":[],\"name\":\"silent\",\"protocol\":\"tcp\",\"tcp_data_port\":"
+                            + silent.getLocalPort()
+                            + ",\"tcp_proto_version\":2}",
+                    by);
+            var memory = near.allocate(4096);
+            var ranges = Ranges.of(memory.address(), 4096, 4096);
+            var reading =
+                    CompletableFuture.supplyAsync(
+                            () -> near.transfer(TransferRequest.read("silent", ranges, by)));
+            try (var _ = silent.accept()) {
+                CompletableFuture.runAsync(near::close).get(30, TimeUnit.SECONDS);
+                assertThat(reading.get(30, TimeUnit.SECONDS))
+                        .isInstanceOf(TransferOutcome.Failed.class);
+            }
         }
     }
 

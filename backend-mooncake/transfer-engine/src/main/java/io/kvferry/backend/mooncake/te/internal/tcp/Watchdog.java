@@ -26,6 +26,7 @@ public final class Watchdog implements AutoCloseable {
     private final Set<Wire> wires = ConcurrentHashMap.newKeySet();
     private final Set<BooleanSupplier> checks = ConcurrentHashMap.newKeySet();
     private final ScheduledExecutorService clock;
+    private volatile boolean closed;
 
     public Watchdog(String owner) {
         clock =
@@ -46,6 +47,9 @@ public final class Watchdog implements AutoCloseable {
 
     void watch(Wire wire) {
         wires.add(wire);
+        if (closed) {
+            wire.expire();
+        }
     }
 
     void forget(Wire wire) {
@@ -94,8 +98,11 @@ public final class Watchdog implements AutoCloseable {
         }
     }
 
+    /// Ends the connections that are left, and those that come: none would have a deadline.
     @Override
     public void close() {
+        closed = true;
         clock.shutdownNow();
+        wires.forEach(Watchdog::expire);
     }
 }

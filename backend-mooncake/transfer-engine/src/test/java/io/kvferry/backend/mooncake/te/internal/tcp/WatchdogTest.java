@@ -9,6 +9,9 @@ import io.kvferry.spi.Deadline;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -73,5 +76,39 @@ class WatchdogTest {
         } finally {
             stuck.forEach(channel -> channel.mayClose.countDown());
         }
+    }
+
+    /// Whoever waits for a peer that says nothing would wait for ever.
+    @Test
+    void noConnectionOutlivesIt() throws Exception {
+        var config = EngineConfig.from(Map.of());
+        try (var server = new ServerSocket(0, 4, InetAddress.getLoopbackAddress())) {
+            var watchdog = new Watchdog("test");
+            var early = wire(server, config, watchdog);
+            var ended = new CountDownLatch(2);
+            read(early, ended);
+            watchdog.close();
+            read(wire(server, config, watchdog), ended);
+            assertThat(ended.await(20, TimeUnit.SECONDS)).isTrue();
+        }
+    }
+
+    private static Wire wire(ServerSocket server, EngineConfig config, Watchdog watchdog)
+            throws IOException {
+        var channel = SocketChannel.open(server.getLocalSocketAddress());
+        return new Wire(channel, config, watchdog, Staging.Pair.allocate());
+    }
+
+    private static void read(Wire wire, CountDownLatch ended) {
+        wire.begin(Deadline.in(Duration.ofHours(1)));
+        Thread.ofPlatform()
+                .daemon()
+                .start(() -> {
+                    try {
+                        wire.in.need(1);
+                    } catch (IOException _) {
+                        ended.countDown();
+                    }
+                });
     }
 }
