@@ -244,4 +244,29 @@ class MetadataServerTest {
             return false;
         }
     }
+
+    /// Peers would go on asking where it was.
+    @Test
+    void anEngineThatIsClosedOnAnInterruptedThreadIsWithdrawn() {
+        try (var own = MetadataServer.start("127.0.0.1", 0);
+                var store = new HttpMetadataStore(URI.create(own.connection()), Optional.empty())) {
+            var engine =
+                    JavaTransferEngine.start(
+                            EngineConfig.from(
+                                    Map.of(
+                                            "metadata",
+                                            own.connection(),
+                                            "name",
+                                            "gone",
+                                            "shared-memory",
+                                            "false")));
+            var by = Deadline.in(Duration.ofSeconds(30));
+            assertThat(store.get("mooncake/ram/gone", by)).isPresent();
+            Thread.currentThread().interrupt();
+            engine.close();
+            assertThat(Thread.interrupted()).as("still interrupted").isTrue();
+            assertThat(store.get("mooncake/ram/gone", by)).isEmpty();
+            assertThat(store.get("mooncake/rpc_meta/gone", by)).isEmpty();
+        }
+    }
 }

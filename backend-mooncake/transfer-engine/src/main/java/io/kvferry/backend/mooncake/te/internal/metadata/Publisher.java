@@ -77,6 +77,17 @@ public final class Publisher implements AutoCloseable {
 
     @Override
     public void close() {
+        boolean interrupted = Thread.interrupted(); // or nothing could be withdrawn
+        try {
+            withdraw();
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void withdraw() {
         thread.shutdownNow();
         try {
             if (thread.awaitTermination(PATIENCE.toMillis(), TimeUnit.MILLISECONDS)) {
