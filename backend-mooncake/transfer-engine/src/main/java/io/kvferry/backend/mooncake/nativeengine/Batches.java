@@ -5,7 +5,7 @@ import io.kvferry.backend.mooncake.te.Transfer;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.Failure;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -159,14 +159,12 @@ final class Batches {
         }
         try {
             return transfer.poll(status, submitters);
-        } catch (KvFerryException e) {
-            LOG.error(
-                    "a native transfer is given up and its batch left behind: {}", e.getMessage());
-            transfer.abandon(e);
-            return true;
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) { // Errors too: the others are polled on
+            if (!transfer.isQuiet()) {
+                alive.incrementAndGet(); // for good: the library may touch its memory at any time
+            }
+            transfer.abandon(Failure.of(e));
             LOG.error("a native transfer is given up and its batch left behind", e);
-            transfer.abandon(new KvFerryException(ErrorCode.INTERNAL, e.toString(), e));
             return true;
         }
     }

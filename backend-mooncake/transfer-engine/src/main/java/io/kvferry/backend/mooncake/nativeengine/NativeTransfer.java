@@ -208,8 +208,13 @@ final class NativeTransfer implements Transfer {
     }
 
     /// Ends it without ever being quiesced: the library may touch the buffers at any time.
-    void abandon(KvFerryException why) {
-        outcome.complete(new Failed(Failure.of(why), -1));
+    void abandon(Failure why) {
+        outcome.complete(new Failed(why, -1));
+    }
+
+    /// Whether the library has let go of it.
+    boolean isQuiet() {
+        return quiesced.isDone();
     }
 
     private void rest() {

@@ -178,6 +178,24 @@ class NativeTransferEngineTest {
         assertThat(memory.memory().scope().isAlive()).isFalse();
     }
 
+    @Test
+    void memoryOfATransferThatTheLibraryDoesNotKnowIsNotGivenBack() throws Exception {
+        var engine = NativeTransferEngine.start(config("tcp", "", Duration.ofMillis(300)));
+        var memory = engine.allocate(1 << 16);
+        Transfer lost =
+                engine.submit(
+                        TransferRequest.write(
+                                there.info().segmentName(),
+                                Ranges.of(memory.address(), far.address(), 781),
+                                Deadline.in(Duration.ofSeconds(10))));
+        assertThat(codeOf(lost.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
+                .isEqualTo(ErrorCode.INTERNAL);
+        assertThat(lost.quiesced().toCompletableFuture()).isNotDone();
+        assertRefused(memory::close);
+        assertRefused(engine::close);
+        assertThat(memory.memory().scope().isAlive()).isTrue();
+    }
+
     private static void assertRefused(ThrowingCallable closing) {
         assertThatThrownBy(closing)
                 .isInstanceOfSatisfying(
