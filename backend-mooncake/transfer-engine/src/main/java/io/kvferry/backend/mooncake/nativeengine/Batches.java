@@ -19,6 +19,7 @@ import java.util.Queue;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -49,6 +50,24 @@ final class Batches {
             TeLibrary library,
             MemorySegment handle,
             NativeConfig config) {
+        this(
+                engine,
+                library,
+                handle,
+                config,
+                Thread.ofPlatform()
+                        .name("kvferry-te-submit-" + engine.info().segmentName() + "-", 0)
+                        .daemon()
+                        .factory());
+    }
+
+    /// @param threads make those that submit
+    Batches(
+            NativeTransferEngine engine,
+            TeLibrary library,
+            MemorySegment handle,
+            NativeConfig config,
+            ThreadFactory threads) {
         this.engine = engine;
         this.library = library;
         this.handle = handle;
@@ -61,10 +80,7 @@ final class Batches {
                         10,
                         TimeUnit.SECONDS,
                         new ArrayBlockingQueue<>(config.queue()),
-                        Thread.ofPlatform()
-                                .name("kvferry-te-submit-" + owner + "-", 0)
-                                .daemon()
-                                .factory());
+                        threads);
         submitters.allowCoreThreadTimeOut(true);
         this.poller =
                 Thread.ofPlatform().name("kvferry-te-poll-" + owner).daemon().start(this::poll);
@@ -93,6 +109,9 @@ final class Batches {
             transfer.refuse(
                     closing ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE,
                     config.queue() + " transfers wait already");
+        } catch (OutOfMemoryError e) { // no native thread
+            alive.decrementAndGet();
+            transfer.refuse(ErrorCode.BACKPRESSURE, "no thread left for a transfer: " + e);
         }
     }
 
@@ -179,8 +198,8 @@ final class Batches {
         return true;
     }
 
-    /// False when the library still works on something; that is polled on, and a later call may find
-    /// it ended.
+    /// False when the library still works on something; that is polled on, and a later call may
+    /// find it ended.
     boolean close() {
         closing = true;
         submitters.shutdown();

@@ -182,7 +182,7 @@ final class NativeTransfer implements Transfer {
                             request.notification().get(),
                             request.deadline());
                     outcome.complete(done);
-                } catch (RuntimeException e) {
+                } catch (RuntimeException | Error e) { // whoever waits must be told
                     outcome.complete(new Failed(Failure.of(e), -1));
                 }
             });

@@ -24,6 +24,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -194,6 +195,25 @@ class NativeTransferEngineTest {
         assertRefused(memory::close);
         assertRefused(engine::close);
         assertThat(memory.memory().scope().isAlive()).isTrue();
+    }
+
+    /// It fails, and no memory waits for it.
+    @Test
+    void aTransferThatGetsNoThreadIsRefused() throws Exception {
+        var batches =
+                new Batches(
+                        here,
+                        TeLibrary.load(library),
+                        MemorySegment.NULL,
+                        config("tcp", ""),
+                        _ -> {
+                            throw new OutOfMemoryError("unable to create native thread");
+                        });
+        var refused = batches.submit(write(8));
+        assertThat(codeOf(refused.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
+                .isEqualTo(ErrorCode.BACKPRESSURE);
+        refused.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
+        assertThat(batches.close()).isTrue();
     }
 
     private static void assertRefused(ThrowingCallable closing) {
