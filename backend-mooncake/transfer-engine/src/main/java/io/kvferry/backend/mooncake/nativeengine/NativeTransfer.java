@@ -38,6 +38,9 @@ final class NativeTransfer implements Transfer {
     private int polled;
     private int firstFailed = -1;
 
+    /// The library refused it, and has begun with some of its tasks all the same.
+    private boolean refused;
+
     NativeTransfer(
             NativeTransferEngine engine,
             TeLibrary library,
@@ -94,21 +97,29 @@ final class NativeTransfer implements Transfer {
             }
             int rc = tasks == 0 ? 0 : library.submit(handle, batch, requests, tasks);
             if (rc != 0) {
-                var _ = library.freeBatch(handle, batch);
                 engine.forgetSegment(request.segmentName());
-                throw new KvFerryException(
-                        rc == 8 ? ErrorCode.INCOMPATIBLE : ErrorCode.INVALID_REQUEST,
-                        "submitTransfer(%s, %d tasks) returned %d%s"
-                                .formatted(
-                                        request.segmentName(),
-                                        tasks,
-                                        rc,
-                                        rc == 8
-                                                ? ": the peer uses another transport than "
-                                                        + config.protocol()
-                                                : ""));
+                KvFerryException why = refusal(rc);
+                if (library.freeBatch(handle, batch) == 0) {
+                    throw why;
+                }
+                refused = true;
+                giveUp(why.code(), String.valueOf(why.getMessage()));
             }
         }
+    }
+
+    private KvFerryException refusal(int rc) {
+        return new KvFerryException(
+                rc == 8 ? ErrorCode.INCOMPATIBLE : ErrorCode.INVALID_REQUEST,
+                "submitTransfer(%s, %d tasks) returned %d%s"
+                        .formatted(
+                                request.segmentName(),
+                                tasks,
+                                rc,
+                                rc == 8
+                                        ? ": the peer uses another transport than "
+                                                + config.protocol()
+                                        : ""));
     }
 
     /// Looks at the tasks that are not known to be terminal; true when the batch is freed.
@@ -119,6 +130,10 @@ final class NativeTransfer implements Transfer {
         while (polled < tasks) {
             status.fill((byte) 0);
             int rc = library.status(handle, batch, polled, status);
+            if (rc != 0 && refused) {
+                tasks = polled; // those behind it were not begun
+                break;
+            }
             if (rc != 0) {
                 throw new KvFerryException(ErrorCode.INTERNAL, "getTransferStatus returned " + rc);
             }
@@ -137,6 +152,12 @@ final class NativeTransfer implements Transfer {
             polled++;
         }
         int rc = library.freeBatch(handle, batch);
+        if (refused) {
+            if (rc == 0) {
+                rest();
+            }
+            return rc == 0;
+        }
         if (rc != 0) {
             throw new KvFerryException(
                     ErrorCode.INTERNAL,

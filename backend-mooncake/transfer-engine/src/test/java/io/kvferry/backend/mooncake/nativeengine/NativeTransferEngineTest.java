@@ -197,6 +197,24 @@ class NativeTransferEngineTest {
         assertThat(memory.memory().scope().isAlive()).isTrue();
     }
 
+    @Test
+    void aTransferThatTheLibraryRefusesInTheMiddleIsQuietWhenWhatItHasBegunIs() throws Exception {
+        assertThat(here.transfer(write(779))).isInstanceOf(Completed.class);
+        var ranges = new Ranges(2).add(near.address(), far.address(), 777);
+        ranges.add(near.address() + 777, far.address() + 777, 782);
+        Transfer refused =
+                here.submit(
+                        TransferRequest.write(
+                                there.info().segmentName(),
+                                ranges,
+                                Deadline.in(Duration.ofSeconds(10))));
+        assertThat(codeOf(refused.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
+                .isEqualTo(ErrorCode.INVALID_REQUEST);
+        assertThat(refused.quiesced().toCompletableFuture()).isNotDone();
+        assertThat(here.transfer(write(778))).isInstanceOf(Completed.class);
+        refused.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
+    }
+
     /// It fails, and no memory waits for it.
     @Test
     void aTransferThatGetsNoThreadIsRefused() throws Exception {

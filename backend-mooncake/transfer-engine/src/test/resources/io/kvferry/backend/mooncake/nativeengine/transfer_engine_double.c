@@ -3,7 +3,8 @@
 // memories. It keeps the rules of the real one that callers get wrong: a batch can be freed only after every task was
 // polled to its end, notifications are passed by value, a task needs some polls. Some lengths
 // misbehave: length 666 fails, length 777 never ends until a task of length 778 was submitted, and
-// does not again after one of length 779; nothing is known of a task of length 781.
+// does not again after one of length 779; nothing is known of a task of length 781;
+// one of length 782 is refused when those before it have begun.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,7 @@ int submitTransfer(void *engine, uint64_t id, struct transfer_request *requests,
     struct batch *b = (struct batch *) id;
     if (b->count + count > b->capacity) return 2;
     for (size_t i = 0; i < count; i++) {
+        if (requests[i].length == 782) return 1;
         b->task[b->count++].request = requests[i];
         if (requests[i].length == 778) released = 1;
         if (requests[i].length == 779) released = 0;
