@@ -17,7 +17,8 @@ import java.util.List;
 import java.util.Set;
 
 /// The pushes of one step on a rank, from its beginning to its report: says what is computed, and
-/// waits for what was sent, `push_timeout` at most for all of them together.
+/// waits for what was sent, `push_timeout` at most in all. What the model takes between two waits
+/// does not count.
 ///
 /// Threading: confined to the step thread.
 final class StepPushes {
@@ -28,7 +29,10 @@ final class StepPushes {
     private final P2pSettings settings;
     private final Pushes service;
     private List<PushTask> pushes = List.of();
-    private Deadline deadline = Deadline.in(Duration.ZERO);
+
+    /// How long this step may still wait.
+    private Duration waitLeft = Duration.ZERO;
+
     private List<String> pushed = List.of();
 
     /// What sends them.
@@ -51,7 +55,7 @@ final class StepPushes {
     void begin(List<P2pPlan.Push> plans) {
         pushed = List.of();
         pushes = plans.stream().map(service::push).toList();
-        deadline = Deadline.in(Duration.ofDays(1));
+        waitLeft = settings.pushLimit();
     }
 
     /// The first `parts` layers are computed. With PUT the model waits for what is sent of them.
@@ -63,18 +67,14 @@ final class StepPushes {
             push.available(parts);
         }
         if (settings.sendType() == SendType.PUT) {
-            startWaiting();
+            var limit = Deadline.in(waitLeft);
             for (var push : pushes) {
                 if (push.hasTaker()) {
-                    push.awaitSent(parts, deadline);
+                    push.awaitSent(parts, limit);
                 }
             }
+            waitLeft = limit.remaining();
         }
-    }
-
-    /// All waits of a step have one limit together.
-    private void startWaiting() {
-        deadline = deadline.earlier(Deadline.in(settings.pushLimit()));
     }
 
     /// The forward pass is over.
@@ -91,8 +91,7 @@ final class StepPushes {
                 push.commit();
             }
         }
-        startWaiting();
-        var limit = deadline.earlier(Deadline.in(stepLimit.remaining().dividedBy(2)));
+        var limit = Deadline.in(waitLeft).earlier(Deadline.in(stepLimit.remaining().dividedBy(2)));
         var arrived = new ArrayList<String>();
         for (var push : pushes) {
             var outcome = push.await(limit);
