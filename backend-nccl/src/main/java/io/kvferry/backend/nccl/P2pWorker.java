@@ -109,7 +109,8 @@ final class P2pWorker implements WorkerConnector {
                             context.host().stagingPool(),
                             settings.stagingBytes(),
                             cache);
-            receives = Optional.of(new ReceiveService(own, copies, staging));
+            receives =
+                    Optional.of(new ReceiveService(own, new StagedCopies(copies::post), staging));
         }
         var host = context.config().ip();
         int port = settings.port(context.config(), rank, context.engine().worldSize());

@@ -12,7 +12,6 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -44,7 +43,7 @@ final class ReceiveService {
     private static final int MOST_PULLS = 2;
 
     private final RankParts own;
-    private final SerialLoop copies;
+    private final StagedCopies copies;
     private final Prefillers prefillers;
     private final StagedBlocks staging;
     private final Map<String, Arrival> arrivals = new HashMap<>();
@@ -54,8 +53,8 @@ final class ReceiveService {
     /// Transfers that nobody here wants any more.
     private final Remembered<String, Boolean> finished = Remembered.byText();
 
-    /// @param copies runs the copies out of the staging memory
-    ReceiveService(RankParts own, SerialLoop copies, StagedBlocks staging) {
+    /// @param copies closed by [#free]
+    ReceiveService(RankParts own, StagedCopies copies, StagedBlocks staging) {
         this.own = own;
         this.copies = copies;
         this.staging = staging;
@@ -292,17 +291,7 @@ final class ReceiveService {
         var load = arrival.wanted();
         var from = Objects.requireNonNull(arrival.staged).placement();
         var to = own.blocks().tails(load.blocks(), CacheBlocks.counts(load.blocks()));
-        copies.post(() -> {
-            Outcome outcome;
-            try {
-                from.copyTailTo(to);
-                outcome = new Outcome.Done(to.bytes());
-            } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-                outcome = new Outcome.Failed(Failure.of(e));
-            }
-            var told = outcome;
-            own.loop().post(() -> onInPlace(arrival, told));
-        });
+        copies.copy(from, to, outcome -> own.loop().post(() -> onInPlace(arrival, outcome)));
     }
 
     /// The blocks of a load are filled, or will not be.
@@ -441,8 +430,12 @@ final class ReceiveService {
                                 Map.of()));
     }
 
-    /// Gives all staging memory back, once the plane and both loops have ended.
+    /// Gives all staging memory back, once the plane and both loops are closed and no copy runs.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when one still does: all memory must stay in
+    ///   place
     void free() {
+        copies.close();
         List.copyOf(arrivals.values()).forEach(this::forget);
     }
 }
