@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
@@ -298,8 +299,9 @@ final class SendService implements StepPushes.Pushes {
             return;
         }
         source.grant = grant;
+        DataPlane.Sending sending;
         try {
-            var sending =
+            sending =
                     own.plane()
                             .send(
                                     address,
@@ -307,14 +309,20 @@ final class SendService implements StepPushes.Pushes {
                                     own.blocks().tails(source.tails(), counts),
                                     Deadline.in(own.settings().transferLimit()),
                                     outcome -> own.loop().post(() -> onSent(source, outcome)));
-            source.sending = sending;
+        } catch (RuntimeException | Error e) { // no memory, for one
+            onSent(source, new Outcome.Failed(Failure.of(e)));
+            return;
+        }
+        source.sending = sending;
+        try {
             if (source.isPush()) {
                 source.push().begun(sending);
             } else {
                 sending.commit();
             }
-        } catch (RuntimeException | Error e) { // no memory, for one
-            onSent(source, new Outcome.Failed(Failure.of(e)));
+        } catch (RuntimeException | Error e) { // as above; its end is told when it reads no block
+            LOG.warn("sending {} is given up: {}", source.transfer(), e.toString());
+            sending.abort();
         }
     }
 

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.CacheShape;
+import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.ErrorCode;
@@ -180,5 +181,30 @@ class ServicesTest {
                         .varHandle()
                         .getVolatile(
                                 region.segment(), region.offset(block) + region.blockBytes() - 1);
+    }
+
+    // ---- sending
+
+    /// As long as a sending may read blocks the engine keeps them.
+    @Test
+    void aSendingThatCannotBeToldToGoOnIsGivenUpAndItsEndIsAwaited() {
+        var service = new SendService(parts(0));
+        var hold = TransferId.save("r", 0);
+        service.hold(new P2pPlan.Hold(hold, "t", PROMPT, List.of(new int[] {1})));
+        plane.onCommit =
+                () -> {
+                    throw new OutOfMemoryError("says the test");
+                };
+        var pull = new PeerMessage.Pull(transfer("t"), Grant.draw(), "127.0.0.1:9");
+        var asker = new Asker();
+        onLoop(() -> service.onPull(asker, pull, 100));
+        var broken = plane.sendings.getFirst();
+        assertThat(broken.givenUp).isTrue();
+        assertThat(asker.heard).isEmpty();
+        service.revoke(hold);
+        assertThat(completed()).isEmpty();
+        broken.end.accept(new Outcome.Failed(new Failure(ErrorCode.CANCELLED, "given up")));
+        assertThat(completed()).containsExactly(new Completion.Revoked());
+        assertThat(asker.heard).singleElement().isInstanceOf(PeerMessage.Refused.class);
     }
 }
