@@ -116,7 +116,10 @@ final class SendService implements StepPushes.Pushes {
         }
         var decoder = P2pScheduler.address(task.plan().decoder(), own.rank());
         if (decoder.isEmpty()) {
-            return; // the decoder may still ask before the step is over
+            if (!task.plan().decoder().addresses().isEmpty()) {
+                endPush(source, failed(ErrorCode.INVALID_REQUEST, "the decoder has no such rank"));
+            }
+            return; // a decoder that is not known may still ask before the step is over
         }
         var endpoint = decoder.get().endpoint();
         if (decoders.isStalled(endpoint)) {

@@ -8,6 +8,7 @@ import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
@@ -24,6 +25,7 @@ import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -206,5 +208,24 @@ class ServicesTest {
         broken.end.accept(new Outcome.Failed(new Failure(ErrorCode.CANCELLED, "given up")));
         assertThat(completed()).containsExactly(new Completion.Revoked());
         assertThat(asker.heard).singleElement().isInstanceOf(PeerMessage.Refused.class);
+    }
+
+    /// The step does not wait for what nobody can take.
+    @Test
+    void aPushToARankThatTheDecoderCannotHaveEndsAtOnce() {
+        var service = new SendService(parts(1));
+        var decoder = new P2pPlan.Peer(List.of("127.0.0.1:65535"), PeerMessage.ANY_EPOCH);
+        var blocks = List.of(new int[] {1});
+        for (int i = 0; i < 2; i++) {
+            var task = service.push(new P2pPlan.Push("r", "t", decoder, PROMPT, blocks));
+            drain();
+            assertThat(task.await(Deadline.in(Duration.ZERO)))
+                    .as("push %d", i)
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.INVALID_REQUEST));
+        }
     }
 }
