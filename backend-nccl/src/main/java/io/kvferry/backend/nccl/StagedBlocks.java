@@ -55,7 +55,7 @@ final class StagedBlocks {
                     bytes += size;
                 }
                 placement = blocks.packed(segments, counts);
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) {
                 close();
                 throw e;
             }
