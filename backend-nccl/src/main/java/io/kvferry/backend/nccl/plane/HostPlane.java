@@ -176,9 +176,13 @@ public final class HostPlane implements DataPlane {
                             windows.remove(proof.name());
                             end.accept(outcome);
                         });
-        // First, for it may fail: no memory for the clock's thread.
-        window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
-        windows.put(proof.name(), new Expected(proof, window));
+        windows.put(proof.name(), new Expected(proof, window)); // before its end can remove it
+        try {
+            window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
+        } catch (RuntimeException | Error e) { // no memory for the clock's thread, for one
+            windows.remove(proof.name()); // nobody knows the grant
+            throw e;
+        }
         if (closed) {
             window.giveUp(closedFailure());
         }
@@ -367,6 +371,11 @@ public final class HostPlane implements DataPlane {
     /// Connections that have proven no grant yet.
     int strangers() {
         return port.strangers();
+    }
+
+    /// Windows that have not ended.
+    int openWindows() {
+        return windows.size();
     }
 
     /// Connections that have a thread, of either kind.

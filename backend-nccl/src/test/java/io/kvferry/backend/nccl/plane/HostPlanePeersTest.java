@@ -213,6 +213,18 @@ class HostPlanePeersTest {
         }
     }
 
+    @Test
+    void aWindowWhoseLimitHasPassedIsNotKept() throws InterruptedException {
+        int windows = 100_000;
+        var ended = new CountDownLatch(windows);
+        var to = placement(arena, 1, 64, 2);
+        for (int i = 0; i < windows; i++) {
+            receiver.receive(Grant.draw(), to, Deadline.in(Duration.ZERO), _ -> ended.countDown());
+        }
+        assertThat(ended.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+        assertThat(receiver.openWindows()).isZero();
+    }
+
     /// Without a time limit nothing begins.
     @Test
     void aTransferForWhichThereIsNoClockDoesNotBegin() {
