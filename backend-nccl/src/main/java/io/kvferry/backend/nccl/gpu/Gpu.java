@@ -7,11 +7,13 @@ import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
 import java.util.concurrent.Future;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// What all parts of one plane use: NCCL, the GPU, the thread that owns it, and timers.
 ///
 /// @param name of the plane, for logs and threads
+/// @param copiers make a thread for each copy
 /// @param calling the communicator that the loop's thread is in a call of; null while in none
 record Gpu(
         String name,
@@ -20,6 +22,7 @@ record Gpu(
         NcclPlane.Limits limits,
         GpuLoop loop,
         PlaneClock clock,
+        ThreadFactory copiers,
         AtomicReference<@Nullable Communicator> calling) {
 
     void post(Runnable work) {
@@ -28,7 +31,7 @@ record Gpu(
 
     /// Runs a copy between blocks and a buffer, on a thread of its own.
     void copy(Runnable work) {
-        var _ = Thread.ofVirtual().name(name + "-copy").start(work);
+        copiers.newThread(work).start();
     }
 
     /// On the loop, after that time.

@@ -129,7 +129,10 @@ final class LinkReceiver {
         }
         var buffer = resources.receiveBuffer().host();
         resources.copy(
-                window::endCopy,
+                () -> {
+                    window.endCopy();
+                    window.copied(List.of());
+                },
                 () -> {
                     Failure trouble = null;
                     try {

@@ -10,6 +10,7 @@ import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -112,18 +113,18 @@ final class LinkSender {
     }
 
     private void gather(Outgoing batch) {
-        GpuDriver.Buffer into;
         try {
-            into = resources.sendBuffer();
-        } catch (KvFerryException e) {
+            begin(batch, resources.sendBuffer().host());
+        } catch (RuntimeException | Error e) { // no memory for a buffer or a thread, for one
             link.fail(Failure.of(e));
-            return;
         }
+    }
+
+    private void begin(Outgoing batch, MemorySegment buffer) {
         if (!batch.sending.beginGather()) {
             return;
         }
         outgoing = batch;
-        var buffer = into.host();
         resources.copy(
                 batch.sending::endGather,
                 () -> {

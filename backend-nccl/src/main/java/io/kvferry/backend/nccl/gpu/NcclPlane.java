@@ -75,12 +75,22 @@ public final class NcclPlane implements DataPlane {
             GpuDriver driver,
             Limits limits,
             Duration closeLimit,
-            ThreadFactory dials) {
+            ThreadFactory dials,
+            ThreadFactory copiers) {
         this.name = name;
         this.closeLimit = closeLimit;
         var clock = new PlaneClock(name + "-clock");
         var loop = new GpuLoop(name + "-gpu", new Duties());
-        this.gpu = new Gpu(name, library, driver, limits, loop, clock, new AtomicReference<>());
+        this.gpu =
+                new Gpu(
+                        name,
+                        library,
+                        driver,
+                        limits,
+                        loop,
+                        clock,
+                        copiers,
+                        new AtomicReference<>());
         this.intake = new Intake(name, loop);
         this.transfers = new OpenTransfers(name);
         this.links = new Links(gpu, intake, transfers, this::dial);
@@ -130,10 +140,13 @@ public final class NcclPlane implements DataPlane {
             Limits limits,
             Duration closeLimit) {
         var dials = Thread.ofVirtual().name(name + "-dial").factory();
-        return new NcclPlane(name, host, bindHost, library, driver, limits, closeLimit, dials);
+        var copiers = Thread.ofVirtual().name(name + "-copy").factory();
+        return new NcclPlane(
+                name, host, bindHost, library, driver, limits, closeLimit, dials, copiers);
     }
 
     /// @param dials make a thread for each dial
+    /// @param copiers make a thread for each copy between blocks and a buffer
     static NcclPlane open(
             String name,
             String host,
@@ -141,8 +154,10 @@ public final class NcclPlane implements DataPlane {
             NcclLibrary library,
             GpuDriver driver,
             Limits limits,
-            ThreadFactory dials) {
-        return new NcclPlane(name, host, bindHost, library, driver, limits, CLOSE_LIMIT, dials);
+            ThreadFactory dials,
+            ThreadFactory copiers) {
+        return new NcclPlane(
+                name, host, bindHost, library, driver, limits, CLOSE_LIMIT, dials, copiers);
     }
 
     /// Of the thread of the GPU. It outlives [#close] while a call does not return, and frees what

@@ -16,7 +16,6 @@ import io.kvferry.backend.nccl.plane.PlaneRuns.Run;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.Failure;
 
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
@@ -36,7 +35,6 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// Peers, drivers and communicators that fail: each transfer ends with a code, and the next one
@@ -282,32 +280,6 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
                             }
                             return method.invoke(real, arguments);
                         });
-    }
-
-    @Test
-    void aDialWithoutAThreadEndsItsTransfersAndTheNextOneDialsAnew() {
-        var none = new AtomicInteger(1);
-        var scarce =
-                NcclPlane.open(
-                        "test-scarce",
-                        "127.0.0.1",
-                        "127.0.0.1",
-                        nccl.library(),
-                        nccl.driver(),
-                        new NcclPlane.Limits(SLOT, SOON, SOON, Duration.ofHours(1), 0),
-                        work -> {
-                            if (none.getAndDecrement() > 0) {
-                                throw new OutOfMemoryError("no thread, says the test");
-                            }
-                            return Thread.ofVirtual().unstarted(work);
-                        });
-        planes.add(scarce);
-        var run = new Run(scarce, receiver, filled(1, 64, 1), placement(1, 64, 2));
-        assertThat(code(await(run.sent))).isEqualTo(Failure.of(new OutOfMemoryError()).code());
-        run.window.withdraw();
-        var next = new Run(scarce, receiver, filled(1, 64, 1), placement(1, 64, 2));
-        next.sending.commit();
-        next.assertArrives();
     }
 
     @Test
