@@ -13,6 +13,7 @@ import io.kvferry.toolkit.zmtp.DealerSocket;
 import org.jspecify.annotations.Nullable;
 
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The link to a peer that this rank has connected to: a DEALER, and the communicator that NEW made
 /// over it, of which this rank is the first. Made when it is needed, dropped whenever anything goes
@@ -28,6 +29,10 @@ final class PeerLink {
     private final PeerAddress peer;
     private @Nullable DealerSocket socket;
     private @Nullable TensorLane lane;
+
+    /// Of the connection, without an answer.
+    private AtomicInteger questions = new AtomicInteger();
+
     private volatile @Nullable DealerSocket cuttable;
 
     PeerLink(VllmParts own, PeerAddress peer) {
@@ -66,10 +71,15 @@ final class PeerLink {
                         new Failure(ErrorCode.PEER_LOST, peer + " has closed the connection")));
         // vLLM says nothing before it is asked: what comes now is the refusal of NEW.
         var standing = new AtomicBoolean();
+        var open = new AtomicInteger();
+        questions = open;
         connection.onMessage(() -> {
             if (!standing.get()) {
                 made.abandon(
                         new Failure(ErrorCode.BACKPRESSURE, peer + " makes no more communicators"));
+            } else if (open.decrementAndGet() < 0) { // it would be taken for the next answer
+                made.abandon(new Failure(ErrorCode.PROTOCOL, peer + " answers what was not asked"));
+                connection.close();
             }
         });
         connection.send(new VllmMessage.New(id).encode());
@@ -87,6 +97,7 @@ final class PeerLink {
         if (connection == null) {
             throw new KvFerryException(ErrorCode.PEER_LOST, peer + ": no connection");
         }
+        questions.incrementAndGet();
         connection.send(question.encode());
         return connection.receive(Deadline.in(own.limits().answer()));
     }

@@ -10,6 +10,7 @@ import static io.kvferry.backend.nccl.vllm.VllmTensors.tensor;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.Deadline;
@@ -23,6 +24,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import java.lang.foreign.ValueLayout;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
 
 /// What a prefiller puts to vLLM's decoder.
 class PuttingTest extends ExchangeCase {
@@ -74,6 +76,36 @@ class PuttingTest extends ExchangeCase {
         assertThat(vllm.asked).isEmpty();
     }
 
+    /// vLLM's engine says "1" once more where it runs out of memory after it has received. Taken
+    /// for the answer to the next PUT, the tensor of the one after that would go where this one
+    /// belongs.
+    @Test
+    void anAnswerThatNobodyAskedForEndsTheLink() throws Exception {
+        start();
+        var vllm = new Listener();
+        var ended = put(vllm, 1);
+        var asked = vllm.next();
+        for (int layer = 0; layer < LAYERS; layer++) {
+            take(vllm, asked);
+            asked = layer + 1 < LAYERS ? vllm.next() : asked;
+        }
+        assertThat(ended.outcome()).isInstanceOf(Outcome.Done.class);
+        asked.asker().answer(VllmMessage.PUT_NO_MEMORY);
+        var limit = Deadline.in(SOON);
+        while (nccl.count(NcclDouble.Count.LIVE_COMMS) > 1) { // that of the decoder
+            assertThat(limit.passed()).as("the link goes on").isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
+    }
+
+    /// As vLLM's engine takes a tensor of one block.
+    private static void take(Listener vllm, Listener.Asked put) {
+        var lane = vllm.lane();
+        var _ = lane.buffer(1024);
+        put.asker().answer(VllmMessage.PUT_GO);
+        lane.receive(2L * TOKENS * HEADS * DIM * 2);
+    }
+
     @Test
     void aDecoderThatDoesNotAnswerEndsThePutInTime() throws Exception {
         var terms = new Terms();
@@ -108,11 +140,7 @@ class PuttingTest extends ExchangeCase {
                                 ended.outcome::complete);
         sending.available(LAYERS);
         for (int layer = 0; layer < LAYERS - 1; layer++) {
-            var asked = vllm.next();
-            var lane = vllm.lane();
-            var _ = lane.buffer(1024);
-            asked.asker().answer(VllmMessage.PUT_GO);
-            lane.receive(2L * TOKENS * HEADS * DIM * 2);
+            take(vllm, vllm.next());
         }
         assertThat(sending.awaitSent(LAYERS, Deadline.in(SOON))).isTrue();
         sending.abort();
