@@ -139,7 +139,7 @@ final class Callers {
     /// @return whether it was that of a peer
     boolean gone(SideChannel.Asker asker) {
         var identity = asker.identity();
-        boolean busy = false;
+        Caller busy = null;
         boolean known = false;
         lock.lock();
         try {
@@ -147,36 +147,39 @@ final class Callers {
             if (caller != null && caller.asker == asker) {
                 caller.asker = null;
                 caller.missed = Deadline.in(MISSED);
-                busy = caller.busy;
                 known = true;
+                if (caller.busy) {
+                    busy = callers.remove(identity); // and no other, that connects meanwhile
+                }
             } else if (caller == null) { // its communicator had failed before
                 known = !identity.isEmpty();
             }
         } finally {
             lock.unlock();
         }
-        if (busy) {
-            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has gone"));
+        if (busy != null) {
+            leave(busy, new Failure(ErrorCode.PEER_LOST, identity + " has gone"));
         }
         return known;
     }
 
     /// Forgets peers that have not come back.
     void reap() {
-        List<String> old;
+        List<Caller> old;
         lock.lock();
         try {
             old =
                     callers.values().stream()
                             .filter(each -> each.asker == null && each.missed.passed())
-                            .map(each -> each.identity)
                             .toList();
+            callers.values().removeAll(old);
         } finally {
             lock.unlock();
         }
-        for (var identity : old) {
-            LOG.warn("{} has not come back within {}: its communicator ends", identity, MISSED);
-            end(identity, new Failure(ErrorCode.PEER_LOST, identity + " has not come back"));
+        for (var caller : old) {
+            var who = caller.identity;
+            LOG.warn("{} has not come back within {}: its communicator ends", who, MISSED);
+            leave(caller, new Failure(ErrorCode.PEER_LOST, who + " has not come back"));
         }
     }
 
