@@ -115,7 +115,7 @@ public final class TensorLane implements AutoCloseable {
                             lanes.library(), uniqueId, rank, lanes.channels(), lanes.calling());
             stream = lanes.driver().openStream();
             turns = new Turns(communicator, stream, lanes.turn(), _ -> ended());
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) { // whatever it was, its owner waits
             fail(Failure.of(e));
         }
     }
@@ -157,7 +157,7 @@ public final class TensorLane implements AutoCloseable {
             }
             running = end;
             queue.add(new Turns.Turn(sends, memory, new long[] {bytes}, bytes));
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) { // as above
             end.completeExceptionally(e);
         }
     }

@@ -21,6 +21,7 @@ import org.junit.jupiter.api.Timeout;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -29,6 +30,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /// Whole tensors between two ranks over the C double of NCCL: their order, calls that do not
@@ -297,5 +299,33 @@ class TensorLanesTest {
             join(closing);
             assertEnds(ErrorCode.CLOSED, a::uniqueId);
         }
+    }
+
+    /// What neither NCCL nor the driver says in codes ends the lane too, and no other one.
+    @Test
+    void aDriverThatThrowsSomethingElseEndsItsLaneAtOnce() {
+        var broken = new AtomicBoolean(true);
+        var from = lanes(throwing(nccl.driver(), broken), SOON, SOON);
+        var to = lanes();
+        var id = from.uniqueId();
+        try (var lane = from.open("b", id, 0)) {
+            assertEnds(ErrorCode.INTERNAL, lane::awaitReady);
+        }
+        try (var pair = Pair.of(from, to)) {
+            pair.move(true, 100, 1);
+        }
+    }
+
+    private static GpuDriver throwing(GpuDriver real, AtomicBoolean broken) {
+        return (GpuDriver)
+                Proxy.newProxyInstance(
+                        GpuDriver.class.getClassLoader(),
+                        new Class<?>[] {GpuDriver.class},
+                        (_, method, arguments) -> {
+                            if (method.getName().equals("openStream") && broken.getAndSet(false)) {
+                                throw new UnsatisfiedLinkError("says the test");
+                            }
+                            return method.invoke(real, arguments);
+                        });
     }
 }
