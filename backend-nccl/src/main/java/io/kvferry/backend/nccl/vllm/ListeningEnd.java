@@ -211,23 +211,24 @@ final class ListeningEnd implements SideChannel.Requests {
             caller.lane.receive(bytes);
             laneFits = true;
             store.arrived(slot, buffer.asSlice(0, bytes));
-        } catch (KvFerryException e) {
-            LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, e.getMessage());
-            if (!ofOther(e)) {
-                store.fail(transfer, Failure.of(e));
+        } catch (RuntimeException | Error e) { // whoever waits must be told
+            var why = Failure.of(e);
+            LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, why);
+            if (!ofOther(why)) {
+                store.fail(transfer, why);
             }
             if (!going) {
                 asker.answer(VllmMessage.PUT_NO_MEMORY);
             }
-            if (!laneFits && (going || e.code() != ErrorCode.NO_MEMORY)) {
+            if (!laneFits && (going || why.code() != ErrorCode.NO_MEMORY)) {
                 callers.drop(caller); // nobody knows what the other side waits for
             }
         }
     }
 
     /// What another peer puts is not touched; what has ended has ended.
-    private static boolean ofOther(KvFerryException e) {
-        return e.code() == ErrorCode.ALREADY_ACTIVE || e.code() == ErrorCode.LEASE_EXPIRED;
+    private static boolean ofOther(Failure why) {
+        return why.code() == ErrorCode.ALREADY_ACTIVE || why.code() == ErrorCode.LEASE_EXPIRED;
     }
 
     // ---- GET, on the strand of the caller
@@ -263,12 +264,13 @@ final class ListeningEnd implements SideChannel.Requests {
                 caller.lane.send(bytes);
                 found.sent(layer);
             }
-        } catch (KvFerryException e) {
-            LOG.info("tensor {} for {}: {}", get.tensorId(), caller.identity, e.getMessage());
+        } catch (RuntimeException | Error e) { // as above
+            var why = Failure.of(e);
+            LOG.info("tensor {} for {}: {}", get.tensorId(), caller.identity, why);
             if (!going) {
                 asker.answer(MISSING);
             }
-            if (going || e.code() != ErrorCode.NO_MEMORY) {
+            if (going || why.code() != ErrorCode.NO_MEMORY) {
                 callers.drop(caller);
             }
         }

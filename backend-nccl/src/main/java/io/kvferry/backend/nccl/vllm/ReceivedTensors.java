@@ -115,7 +115,7 @@ final class ReceivedTensors implements AutoCloseable {
                     var slot = allocate(transfer, form.bytes(blocks));
                     transfer.slots[layer] = slot;
                     return slot;
-                } catch (KvFerryException e) {
+                } catch (RuntimeException | Error e) { // its request hears of it
                     why = Failure.of(e);
                 }
             }
@@ -128,13 +128,17 @@ final class ReceivedTensors implements AutoCloseable {
 
     private Slot allocate(Transfer transfer, long bytes) {
         long buffer = pool.allocate(owner, bytes);
-        var memory = pool.segment(buffer);
-        if (!budget.take(memory.byteSize())) {
+        try {
+            var slot = new Slot(transfer, buffer, pool.segment(buffer));
+            if (!budget.take(slot.memory.byteSize())) {
+                throw new KvFerryException(
+                        ErrorCode.NO_MEMORY, "this rank's part of the staging pool is full");
+            }
+            return slot;
+        } catch (RuntimeException | Error e) {
             pool.free(buffer);
-            throw new KvFerryException(
-                    ErrorCode.NO_MEMORY, "this rank's part of the staging pool is full");
+            throw e;
         }
-        return new Slot(transfer, buffer, memory);
     }
 
     /// The tensor has come: copies it into its room, unless the transfer has ended meanwhile.

@@ -27,6 +27,7 @@ import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 import io.kvferry.toolkit.zmtp.DealerSocket;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -47,6 +48,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.UnaryOperator;
 
 /// One rank against peers that say what vLLM's P2pNcclEngine says, written here from its messages.
 /// The peers run over the C double of NCCL. What is open is closed after each test, and nothing may
@@ -94,6 +96,9 @@ abstract class ExchangeCase {
         Duration answer = SOON;
         Duration staged = SOON;
         long room = 1 << 20;
+
+        /// Between the exchange and the pool.
+        UnaryOperator<StagingPool> between = pool -> pool;
     }
 
     void start(TensorForm.Shape shape, KvLayout layout, Terms terms) {
@@ -129,7 +134,8 @@ abstract class ExchangeCase {
                         ownChannel,
                         terms.answer,
                         Duration.ofMillis(1),
-                        new VllmExchange.Staging(pool, "test", terms.room, terms.staged));
+                        new VllmExchange.Staging(
+                                terms.between.apply(pool), "test", terms.room, terms.staged));
         started = exchange;
         address = exchange.listen("127.0.0.1", "127.0.0.1", 0);
     }

@@ -17,13 +17,17 @@ import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.StagingPool;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /// What a decoder does with the tensors that vLLM's prefiller puts.
@@ -97,6 +101,41 @@ class ReceivedPutsTest extends ExchangeCase {
                 .isEqualTo(VllmMessage.PUT_NO_MEMORY);
         load(5, 1, 2).assertFailed(ErrorCode.ALREADY_ACTIVE);
         assertUntouched();
+    }
+
+    /// vLLM waits for an answer for ever, and this rank's request for its tensors.
+    @ParameterizedTest
+    @ValueSource(strings = {"allocate", "segment", "pin"})
+    void aTensorThatCannotBeKeptFailsItsRequestWhateverTheReason(String method) {
+        var terms = new Terms();
+        terms.between = real -> throwingOnce(real, method);
+        start(terms);
+        var ended = load(5, 1, 2);
+        var vllm = new Caller(FAKE);
+        if (method.equals("pin")) { // once it is there
+            vllm.put(0, TensorForm.Shape.FLASH_ATTN, 5);
+        } else {
+            assertThat(vllm.announce(0, TensorForm.Shape.FLASH_ATTN, 5))
+                    .isEqualTo(VllmMessage.PUT_NO_MEMORY);
+        }
+        ended.assertFailed(ErrorCode.INTERNAL);
+        assertThat(vllm.announce(1, TensorForm.Shape.FLASH_ATTN, 5))
+                .isEqualTo(VllmMessage.PUT_NO_MEMORY);
+        assertUntouched();
+    }
+
+    private static StagingPool throwingOnce(StagingPool real, String throwing) {
+        var armed = new AtomicBoolean(true);
+        return (StagingPool)
+                Proxy.newProxyInstance(
+                        StagingPool.class.getClassLoader(),
+                        new Class<?>[] {StagingPool.class},
+                        (_, method, arguments) -> {
+                            if (method.getName().equals(throwing) && armed.getAndSet(false)) {
+                                throw new OutOfMemoryError("says the test");
+                            }
+                            return method.invoke(real, arguments);
+                        });
     }
 
     @Test
