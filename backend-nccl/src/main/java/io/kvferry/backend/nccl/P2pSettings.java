@@ -25,7 +25,8 @@ import java.util.Optional;
 /// @param stagingBytes of the host's staging pool that pushes may occupy on a rank before their
 ///   request asks for them
 /// @param maxLoads of a rank that may be open
-/// @param pushLimit how long the end of a step waits for what it pushes
+/// @param pushLimit how long the end of a step waits for what it pushes, and with PUT its layers
+///   before that
 /// @param transferLimit of one transfer, from its grant to its last byte
 /// @param receiveLimit how long a decoder waits for a prompt that is still being computed
 /// @param holdLimit how long a prefiller keeps what nobody has fetched
@@ -142,7 +143,7 @@ record P2pSettings(
                     Option.of(
                                     "push_timeout",
                                     Option.Type.DURATION,
-                                    "how long the end of a step waits for what it pushes; what is late is held for the"
+                                    "how long the end of a step waits for what it pushes, and with PUT its layers before; what is late is held for the"
                                             + " decoder to fetch; with protocol 0 it is given up, and nothing is put to"
                                             + " that peer for as long")
                             .withDefault("5s")

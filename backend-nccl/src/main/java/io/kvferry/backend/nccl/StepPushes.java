@@ -17,8 +17,8 @@ import java.util.List;
 import java.util.Set;
 
 /// The pushes of one step on a rank, from its beginning to its report: says what is computed, and
-/// waits for what was sent, `push_timeout` at most in all. What the model takes between two waits
-/// does not count.
+/// waits for what was sent: at its end, and with PUT for each layer before, `push_timeout` at most
+/// for either. What the model takes between two waits does not count.
 ///
 /// Threading: confined to the step thread.
 final class StepPushes {
@@ -30,7 +30,7 @@ final class StepPushes {
     private final Pushes service;
     private List<PushTask> pushes = List.of();
 
-    /// How long this step may still wait.
+    /// How long this step may still wait for layers.
     private Duration waitLeft = Duration.ZERO;
 
     private List<String> pushed = List.of();
@@ -58,7 +58,9 @@ final class StepPushes {
         waitLeft = settings.pushLimit();
     }
 
-    /// The first `parts` layers are computed. With PUT the model waits for what is sent of them.
+    /// The first `parts` layers are computed. With PUT the model waits for what is sent of them, as
+    /// long as the step may; after that the pushes go on as with PUT_ASYNC, so that one that is
+    /// slow costs no other its time.
     void saved(int parts) {
         if (pushes.isEmpty()) {
             return;
@@ -91,7 +93,9 @@ final class StepPushes {
                 push.commit();
             }
         }
-        var limit = Deadline.in(waitLeft).earlier(Deadline.in(stepLimit.remaining().dividedBy(2)));
+        var limit =
+                Deadline.in(settings.pushLimit())
+                        .earlier(Deadline.in(stepLimit.remaining().dividedBy(2)));
         var arrived = new ArrayList<String>();
         for (var push : pushes) {
             var outcome = push.await(limit);

@@ -8,10 +8,13 @@ import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -20,14 +23,16 @@ import java.util.concurrent.locks.LockSupport;
 
 class StepPushesTest {
     private static final Duration PUSH_LIMIT = Duration.ofSeconds(3);
+    private static final String STALLED = "stalled";
 
-    /// Says the end of a push shortly after its commit.
+    /// Says the end of a push shortly after its commit, unless it is to be stalled.
     private static final class Service implements StepPushes.Pushes {
-        private boolean tooSlow;
+        private final List<String> tooSlow = new ArrayList<>();
 
         @Override
         public PushTask push(P2pPlan.Push plan) {
             var task = new PushTask(plan);
+            boolean stalled = plan.transfer().equals(STALLED);
             task.begun(
                     new DataPlane.Sending() {
                         @Override
@@ -35,11 +40,14 @@ class StepPushesTest {
 
                         @Override
                         public boolean awaitSent(int parts, Deadline deadline) {
-                            return true;
+                            return !stalled || pass(deadline);
                         }
 
                         @Override
                         public void commit() {
+                            if (stalled) {
+                                return;
+                            }
                             Thread.ofVirtual()
                                     .start(() -> {
                                         LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
@@ -48,7 +56,11 @@ class StepPushesTest {
                         }
 
                         @Override
-                        public void abort() {}
+                        public void abort() {
+                            task.ended(
+                                    new Outcome.Failed(
+                                            new Failure(ErrorCode.CANCELLED, "given up")));
+                        }
                     });
             return task;
         }
@@ -60,30 +72,56 @@ class StepPushesTest {
 
         @Override
         public void tooSlow(PushTask task) {
-            tooSlow = true;
+            tooSlow.add(task.plan().transfer());
         }
     }
 
+    /// @return false, when the deadline has passed
+    private static boolean pass(Deadline deadline) {
+        while (!deadline.passed()) {
+            LockSupport.parkNanos(deadline.remainingNanos());
+        }
+        return false;
+    }
+
+    private static P2pPlan.Push push(String transfer) {
+        var decoder = new P2pPlan.Peer(List.of("127.0.0.1:9"), PeerMessage.ANY_EPOCH);
+        return new P2pPlan.Push("r", transfer, decoder, new PromptMark(1, 1), List.of());
+    }
+
+    private final Service service = new Service();
+    private final StepPushes pushes =
+            new StepPushes(
+                    P2pSettings.from(
+                            new P2pNcclConnectorProvider()
+                                    .options()
+                                    .read(
+                                            "t",
+                                            Map.of(
+                                                    "send_type",
+                                                    "PUT",
+                                                    "push_timeout",
+                                                    PUSH_LIMIT.toSeconds() + "s"))),
+                    service);
+
     @Test
     void whatTheModelTakesBetweenTwoLayersIsNoWaiting() {
-        var options =
-                Map.<String, Object>of(
-                        "send_type", "PUT", "push_timeout", PUSH_LIMIT.toSeconds() + "s");
-        var settings =
-                P2pSettings.from(new P2pNcclConnectorProvider().options().read("t", options));
-        var service = new Service();
-        var pushes = new StepPushes(settings, service);
-        var decoder = new P2pPlan.Peer(List.of("127.0.0.1:9"), PeerMessage.ANY_EPOCH);
-        var prompt = new PromptMark(1, 1);
-        pushes.begin(List.of(new P2pPlan.Push("r", "t", decoder, prompt, List.of())));
+        pushes.begin(List.of(push("t")));
         pushes.saved(1);
-        var computed = Deadline.in(PUSH_LIMIT);
-        while (!computed.passed()) {
-            LockSupport.parkNanos(computed.remainingNanos());
-        }
+        var _ = pass(Deadline.in(PUSH_LIMIT)); // the model computes
         pushes.saved(2);
         pushes.end(Deadline.in(Duration.ofMinutes(10)), Set.of());
-        assertThat(service.tooSlow).isFalse();
+        assertThat(service.tooSlow).isEmpty();
+        assertThat(StepPushes.readReport(pushes.takeReport())).containsExactly("t");
+    }
+
+    @Test
+    void aDecoderThatStallsCostsNoOtherItsTime() {
+        pushes.begin(List.of(push(STALLED), push("t")));
+        pushes.saved(1);
+        pushes.saved(2);
+        pushes.end(Deadline.in(Duration.ofMinutes(10)), Set.of());
+        assertThat(service.tooSlow).containsExactly(STALLED);
         assertThat(StepPushes.readReport(pushes.takeReport())).containsExactly("t");
     }
 }
