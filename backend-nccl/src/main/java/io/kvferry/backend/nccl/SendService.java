@@ -167,7 +167,7 @@ final class SendService implements StepPushes.Pushes {
             return;
         }
         var before = sources.get(plan.transfer());
-        if (before != null && !before.isPush()) {
+        if (before != null && (!before.isPush() || before.push().mayBegin())) {
             own.outbox()
                     .complete(
                             plan.id(),

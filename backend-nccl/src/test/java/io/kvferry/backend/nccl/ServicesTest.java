@@ -210,6 +210,26 @@ class ServicesTest {
         assertThat(asker.heard).singleElement().isInstanceOf(PeerMessage.Refused.class);
     }
 
+    /// As where a client gives two requests one transfer id: what is under way goes on.
+    @Test
+    void aHoldTakesNoPlaceOfAPushThatGoesOn() {
+        var service = new SendService(parts(0));
+        var nobody = new P2pPlan.Peer(List.of(), PeerMessage.ANY_EPOCH);
+        var task =
+                service.push(new P2pPlan.Push("r1", "t", nobody, PROMPT, List.of(new int[] {1})));
+        var hold = TransferId.save("r2", 0);
+        service.hold(new P2pPlan.Hold(hold, "t", PROMPT, List.of(new int[] {2})));
+        assertThat(completed())
+                .singleElement()
+                .satisfies(result -> assertThat(code(result)).isEqualTo(ErrorCode.ALREADY_ACTIVE));
+        var pull = new PeerMessage.Pull(transfer("t"), Grant.draw(), "127.0.0.1:9");
+        onLoop(() -> service.onPull(new Asker(), pull, 100));
+        task.commit();
+        plane.sendings.getFirst().end.accept(new Outcome.Done(BLOCK_BYTES));
+        drain();
+        assertThat(task.await(Deadline.in(Duration.ZERO))).isInstanceOf(Outcome.Done.class);
+    }
+
     /// The step does not wait for what nobody can take.
     @Test
     void aPushToARankThatTheDecoderCannotHaveEndsAtOnce() {
