@@ -214,9 +214,7 @@ final class ListeningEnd implements SideChannel.Requests {
         } catch (RuntimeException | Error e) { // whoever waits must be told
             var why = Failure.of(e);
             LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, why);
-            if (!ofOther(why)) {
-                store.fail(transfer, why);
-            }
+            store.failPut(transfer, caller.identity, why);
             if (!going) {
                 asker.answer(VllmMessage.PUT_NO_MEMORY);
             }
@@ -224,11 +222,6 @@ final class ListeningEnd implements SideChannel.Requests {
                 callers.drop(caller); // nobody knows what the other side waits for
             }
         }
-    }
-
-    /// What another peer puts is not touched; what has ended has ended.
-    private static boolean ofOther(Failure why) {
-        return why.code() == ErrorCode.ALREADY_ACTIVE || why.code() == ErrorCode.LEASE_EXPIRED;
     }
 
     // ---- GET, on the strand of the caller

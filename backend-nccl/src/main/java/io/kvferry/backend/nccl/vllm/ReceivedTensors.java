@@ -274,6 +274,23 @@ final class ReceivedTensors implements AutoCloseable {
         end(transfer, why);
     }
 
+    /// Ends what a peer puts, or would have put; what another one puts is not touched.
+    void failPut(String key, String from, Failure why) {
+        Transfer transfer;
+        lock.lock();
+        try {
+            transfer = transfers.get(key);
+            if (transfer != null && !transfer.from.isEmpty() && !transfer.from.equals(from)) {
+                return;
+            }
+            transfers.remove(key);
+            ended.putIfAbsent(key, why);
+        } finally {
+            lock.unlock();
+        }
+        end(transfer, why);
+    }
+
     private void end(@Nullable Transfer transfer, Failure why) {
         if (transfer == null) {
             return;

@@ -78,6 +78,23 @@ class ReceivedPutsTest extends ExchangeCase {
     }
 
     @Test
+    void whatOnePeerPutsIsNotTouchedByAnother() {
+        start();
+        var shape = TensorForm.Shape.FLASH_ATTN;
+        var vllm = new Caller(FAKE);
+        vllm.put(0, shape, 5);
+        var other = new Caller("127.0.0.1:10");
+        assertThat(other.announce(1, shape, 5)).isEqualTo(VllmMessage.PUT_NO_MEMORY);
+        assertThat(other.ask(new VllmMessage.Put(tensorId(1), new long[] {2}, "bfloat16")))
+                .isEqualTo(VllmMessage.PUT_NO_MEMORY);
+        for (int layer = 1; layer < LAYERS; layer++) {
+            vllm.put(layer, shape, 5);
+        }
+        assertThat(load(5, 1, 2).outcome()).isInstanceOf(Outcome.Done.class);
+        assertLoaded(KvLayout.LBNHC, 3, new int[] {1, 2});
+    }
+
+    @Test
     void aTensorOfAnotherTypeFailsTheRequestThatWaits() {
         start();
         var ended = load(5, 1, 2);
