@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.backend.mooncake.store.master.MasterView;
+import io.kvferry.backend.mooncake.store.master.MasterView.Standing;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 
@@ -43,8 +44,18 @@ public final class StoreForgetOwnerCommand extends StoreTool {
     public int run(Context context) {
         boolean undo = context.options().bool("undo");
         String owner = context.arguments().getFirst();
-        MasterView.forget(config(context.options()), owner, !undo);
-        context.out().println("owner " + owner + (undo ? " may come back" : " is forgotten"));
+        Standing before = MasterView.forget(config(context.options()), owner, !undo);
+        context.out().println("owner " + owner + (undo ? " may come back" : forgotten(before)));
         return 0;
+    }
+
+    private static String forgotten(Standing before) {
+        return switch (before) {
+            case LISTED -> " is forgotten, it was listed until now";
+            case FORGOTTEN -> " was forgotten already";
+            case UNKNOWN ->
+                    " is forgotten, but the master did not list it: check that the address is right,"
+                            + " unless this owner had ended";
+        };
     }
 }

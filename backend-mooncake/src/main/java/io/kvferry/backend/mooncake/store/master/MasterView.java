@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -52,6 +53,26 @@ public final class MasterView implements AutoCloseable {
         boolean changed(List<ListedOwner> owners, boolean whole, Set<String> forgotten);
     }
 
+    /// What an owner is to a master.
+    public enum Standing {
+        /// It is there.
+        LISTED,
+        /// It is gone for good, somebody said.
+        FORGOTTEN,
+        /// It has never reported, has left, or has not been heard of for too long.
+        UNKNOWN
+    }
+
+    private record Listed(List<ListedOwner> owners, Set<String> forgotten) {
+        Standing standing(String segment) {
+            if (forgotten.contains(segment)) {
+                return Standing.FORGOTTEN;
+            }
+            boolean there = owners.stream().anyMatch(owner -> owner.segment().equals(segment));
+            return there ? Standing.LISTED : Standing.UNKNOWN;
+        }
+    }
+
     private MasterView(RemoteStoreConfig master, boolean announces, Listener listener) {
         this.master = master;
         this.announces = announces;
@@ -84,16 +105,20 @@ public final class MasterView implements AutoCloseable {
 
     /// Asks once.
     ///
-    /// @throws KvFerryException when the master does not answer
+    /// @throws KvFerryException [ErrorCode#PEER_LOST] when the master does not answer
     public static List<ListedOwner> ask(RemoteStoreConfig master) {
+        return list(master).owners;
+    }
+
+    private static Listed list(RemoteStoreConfig master) {
         master.checkSecret();
-        var found = new ArrayList<ListedOwner>();
+        var found = new AtomicReference<>(new Listed(List.of(), Set.of()));
         try (var view =
                 new MasterView(
                         master,
                         false,
-                        (owners, _, _) -> {
-                            found.addAll(owners);
+                        (owners, _, forgotten) -> {
+                            found.set(new Listed(owners, forgotten));
                             return true;
                         })) {
             var trouble = view.poll();
@@ -107,21 +132,25 @@ public final class MasterView implements AutoCloseable {
                                 + "); is `kvferry master` running there, with the secret that is set here?");
             }
         }
-        return found;
+        return found.get();
     }
 
     /// Tells the master that an owner is gone for good, or that it may come back.
     ///
     /// @param segment of the owner, which is its `host:port`
-    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the master does not answer, or refuses
-    public static void forget(RemoteStoreConfig master, String segment, boolean forgotten) {
-        master.checkSecret();
+    /// @return what the owner was to the master just before
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when `segment` is not `host:port`,
+    ///   [ErrorCode#PEER_LOST] when the master does not answer, or [ErrorCode#UNAVAILABLE] when it
+    ///   refuses
+    public static Standing forget(RemoteStoreConfig master, String segment, boolean forgotten) {
+        String owner = master.at(segment).address();
+        Standing before = list(master).standing(owner);
         try (var questions =
                 new StoreQuestions("kvferry-master-ask", master.address(), master.secret())) {
             StoreQuestions.Answer answer =
                     questions.ask(
                             StoreProtocol.question(Operation.FORGET, 0, ASK)
-                                    .string(segment)
+                                    .string(owner)
                                     .bool(forgotten),
                             ASK);
             if (answer.code() != 0) {
@@ -130,6 +159,7 @@ public final class MasterView implements AutoCloseable {
                         "the master at " + master.address() + ": " + answer.trouble());
             }
         }
+        return before;
     }
 
     private void live() {

@@ -91,7 +91,12 @@ public record RemoteStoreConfig(
     private static URI hostAndPort(String address) {
         try {
             var uri = URI.create("tcp://" + address);
-            if (uri.getHost() != null && uri.getPort() > 0 && uri.getPort() <= 65_535) {
+            boolean nothingElse =
+                    address.equals(uri.getRawAuthority()) && uri.getRawUserInfo() == null;
+            if (uri.getHost() != null
+                    && uri.getPort() > 0
+                    && uri.getPort() <= 65_535
+                    && nothingElse) {
                 return uri;
             }
         } catch (IllegalArgumentException e) {

@@ -55,4 +55,12 @@ class StoreCommandsTest {
             return new StoreGetCommand();
         }
     }
+
+    @Nested
+    class ForgetOwner extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new StoreForgetOwnerCommand();
+        }
+    }
 }
