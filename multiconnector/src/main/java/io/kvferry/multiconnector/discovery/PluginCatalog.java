@@ -22,6 +22,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
 import java.util.jar.JarFile;
@@ -39,6 +41,10 @@ import java.util.stream.Stream;
 /// Threading: any thread.
 public final class PluginCatalog implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(PluginCatalog.class);
+
+    /// Warnings that this process has given. The command line opens a catalog for its commands, and
+    /// the command that runs another one, over the same folders.
+    private static final Set<String> WARNED = ConcurrentHashMap.newKeySet();
 
     private final ReentrantLock lock = new ReentrantLock();
     private final ClassLoader host;
@@ -194,10 +200,12 @@ public final class PluginCatalog implements AutoCloseable {
                         .map(jar -> String.valueOf(jar.getFileName()))
                         .toList();
         if (!loose.isEmpty()) {
-            LOG.warn(
-                    "plugin folder {}: {} directly in it: not searched; give each plugin a sub-folder of its own",
-                    folder,
-                    String.join(", ", loose));
+            warnOnce(
+                    "plugin folder "
+                            + folder
+                            + ": "
+                            + String.join(", ", loose)
+                            + " directly in it: not searched; give each plugin a sub-folder of its own");
         }
         strays.addAll(loose);
     }
@@ -207,7 +215,18 @@ public final class PluginCatalog implements AutoCloseable {
     private static void warnOfSecond(Path jar, Map<String, Path> seen) {
         var before = seen.putIfAbsent(String.valueOf(jar.getFileName()), jar);
         if (before != null) {
-            LOG.warn("two plugin jars of one name: {} and {}; each is loaded apart", before, jar);
+            warnOnce(
+                    "two plugin jars of one name: "
+                            + before
+                            + " and "
+                            + jar
+                            + "; each is loaded apart");
+        }
+    }
+
+    private static void warnOnce(String warning) {
+        if (WARNED.add(warning)) {
+            LOG.warn("{}", warning);
         }
     }
 

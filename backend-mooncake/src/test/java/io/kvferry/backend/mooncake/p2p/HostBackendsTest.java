@@ -197,7 +197,19 @@ class HostBackendsTest {
         assertThatThrownBy(() -> decoder(Shape.SMALL, OVER_MEMORY, HostServices.NONE))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
-                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE))
+                .hasMessageContaining("transfer_backends");
+        try (var hosts = BackendHosts.agent()) {
+            assertThatThrownBy(() ->
+                            decoder(
+                                    Shape.SMALL,
+                                    Map.of("transfer_backends", List.of("MEMROY")),
+                                    hosts.services()))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.NOT_FOUND))
+                    .hasMessageContainingAll("transfer_backends: ", "MEMROY");
+        }
         for (Object bad : List.of("MEMORY", List.of(), List.of(7), List.of(Map.of("nam", "x")))) {
             assertThatThrownBy(() ->
                             decoder(

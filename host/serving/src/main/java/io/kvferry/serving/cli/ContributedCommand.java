@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
-import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
@@ -172,16 +171,14 @@ final class ContributedCommand implements Callable<Integer> {
                         };
                 case INTEGER -> Long.valueOf(text);
                 case NUMBER -> Double.valueOf(text);
-                case JSON -> Json.toMap(Json.parseObject(text.getBytes(StandardCharsets.UTF_8)));
+                case JSON -> Json.toMap(Json.readObject(text.getBytes(StandardCharsets.UTF_8)));
                 case STRING_LIST, STRING, BYTES, DURATION, PATH, CHOICE -> typed;
             };
         } catch (NumberFormatException e) {
             return text; // refused by the schema, in its words
-        } catch (HttpProblem e) {
+        } catch (IllegalArgumentException e) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    "--" + option.name() + ": not a JSON object: " + e.getMessage(),
-                    e);
+                    ErrorCode.BAD_CONFIG, "--" + option.name() + ": " + e.getMessage(), e);
         }
     }
 

@@ -4,7 +4,6 @@ package io.kvferry.serving.cli;
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.RunnerChoice;
-import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -161,12 +160,10 @@ final class EngineOptions {
 
     static Map<String, Object> jsonOf(ConfigText text) {
         try {
-            return Json.toMap(Json.parseObject(text.json().getBytes(StandardCharsets.UTF_8)));
-        } catch (HttpProblem e) {
+            return Json.toMap(Json.readObject(text.json().getBytes(StandardCharsets.UTF_8)));
+        } catch (IllegalArgumentException e) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    text.where() + ": not a JSON object: " + e.getMessage(),
-                    e);
+                    ErrorCode.BAD_CONFIG, text.where() + ": " + e.getMessage(), e);
         }
     }
 

@@ -17,6 +17,7 @@ import picocli.CommandLine.Spec;
 
 import tools.jackson.databind.node.ArrayNode;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.Callable;
@@ -61,6 +62,10 @@ abstract class ExchangeCommand implements Callable<Integer> {
     /// Does the one or the other.
     abstract Copied copy(PromptExchange exchange, int[] tokens, Deadline deadline);
 
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when nothing can be copied, whatever the
+    ///   prompt
+    abstract void checkFolder();
+
     /// The verb of the summary for a copied prompt.
     abstract String done();
 
@@ -70,6 +75,7 @@ abstract class ExchangeCommand implements Callable<Integer> {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "--timeout must be at least 1, got " + timeoutSeconds);
         }
+        checkFolder();
         var results = Json.object().putArray("prompts");
         int count;
         try (var exchange = PromptExchange.open(engine.settings(), format, folder)) {
@@ -94,6 +100,14 @@ abstract class ExchangeCommand implements Callable<Integer> {
         }
         out.flush();
         return failed == 0 ? ExitCode.OK : ExitCode.BAD_RESULT;
+    }
+
+    KvFerryException notAFolder() {
+        return new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                "FOLDER "
+                        + folder
+                        + (Files.exists(folder) ? " is not a folder" : " does not exist"));
     }
 
     private int copyAll(PromptExchange exchange, ArrayNode results) {
@@ -131,6 +145,13 @@ abstract class ExchangeCommand implements Callable<Integer> {
                     "Copies the KV of prompts from folders of vLLM's ExampleConnector into the store of a connector.")
     static final class Import extends ExchangeCommand {
         @Override
+        void checkFolder() {
+            if (!Files.isDirectory(folder)) {
+                throw notAFolder();
+            }
+        }
+
+        @Override
         Copied copy(PromptExchange exchange, int[] tokens, Deadline deadline) {
             return exchange.importPrompt(tokens, deadline);
         }
@@ -148,6 +169,13 @@ abstract class ExchangeCommand implements Callable<Integer> {
             description =
                     "Copies the KV of prompts from the store of a connector into folders that vLLM's ExampleConnector reads.")
     static final class Export extends ExchangeCommand {
+        @Override
+        void checkFolder() {
+            if (Files.exists(folder) && !Files.isDirectory(folder)) {
+                throw notAFolder();
+            }
+        }
+
         @Override
         Copied copy(PromptExchange exchange, int[] tokens, Deadline deadline) {
             return exchange.exportPrompt(tokens, deadline);

@@ -2,7 +2,6 @@
 package io.kvferry.serving.cli;
 
 import io.kvferry.engine.model.Tokenizer;
-import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -54,8 +53,7 @@ final class PromptOptions {
             for (String line : Files.readAllLines(path)) {
                 number++;
                 if (!line.isBlank()) {
-                    var body = Json.parseObject(line.getBytes(StandardCharsets.UTF_8));
-                    all.add(tokens(body.path("prompt"), tokenizer));
+                    all.add(tokens(line, tokenizer));
                 }
             }
         } catch (IOException e) {
@@ -63,27 +61,29 @@ final class PromptOptions {
                     ErrorCode.BAD_CONFIG,
                     FileTrouble.describe("--prompts: cannot read " + path, e),
                     e);
-        } catch (HttpProblem | IllegalArgumentException e) {
+        } catch (IllegalArgumentException e) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    "--prompts: line " + number + " of " + path + ": " + e.getMessage(),
+                    "--prompts: line " + number + " of " + path + " is " + e.getMessage(),
                     e);
         }
     }
 
-    private static int[] tokens(JsonNode prompt, Tokenizer tokenizer) {
+    private static int[] tokens(String line, Tokenizer tokenizer) {
+        JsonNode prompt = Json.readObject(line.getBytes(StandardCharsets.UTF_8)).path("prompt");
         if (prompt.isString()) {
             return tokenizer.encode(prompt.stringValue());
         }
         if (!prompt.isArray() || prompt.isEmpty()) {
             throw new IllegalArgumentException(
-                    "\"prompt\" must be a string or an array of token ids");
+                    "not a prompt: \"prompt\" must be a string or an array of token ids");
         }
         var ids = new int[prompt.size()];
         for (int i = 0; i < ids.length; i++) {
             JsonNode id = prompt.get(i);
             if (!id.isIntegralNumber() || !id.canConvertToInt() || id.intValue() < 0) {
-                throw new IllegalArgumentException("prompt[" + i + "] is not a token id: " + id);
+                throw new IllegalArgumentException(
+                        "not a prompt: prompt[" + i + "] is no token id: " + id);
             }
             ids[i] = id.intValue();
         }

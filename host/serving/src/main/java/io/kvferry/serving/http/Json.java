@@ -50,14 +50,25 @@ public final class Json {
     /// @throws HttpProblem 400 when it is not one JSON object
     public static ObjectNode parseObject(byte[] body) {
         try {
-            if (MAPPER.readTree(body) instanceof ObjectNode object) {
+            return readObject(body);
+        } catch (IllegalArgumentException e) {
+            throw HttpProblem.badRequest("", "the body is " + e.getMessage());
+        }
+    }
+
+    /// Reads a file, a line of one, or the value of an option.
+    ///
+    /// @throws IllegalArgumentException when it is not one JSON object, with what it is: `not ...`
+    public static ObjectNode readObject(byte[] text) {
+        try {
+            if (MAPPER.readTree(text) instanceof ObjectNode object) {
                 return object;
             }
         } catch (JacksonException e) {
-            throw HttpProblem.badRequest(
-                    "", "the body is not valid JSON: " + firstLine(e.getOriginalMessage()));
+            throw new IllegalArgumentException(
+                    "not valid JSON: " + firstLine(e.getOriginalMessage()), e);
         }
-        throw HttpProblem.badRequest("", "the body must be a JSON object");
+        throw new IllegalArgumentException("not a JSON object");
     }
 
     /// Plain Java values as [io.kvferry.spi.kv.TransferParams] wants them: String, Boolean, Long,

@@ -48,7 +48,7 @@ public record SamplingDefaults(
             throw FileTrouble.exception("cannot read " + file, e);
         }
         try {
-            var json = Json.parseObject(bytes);
+            var json = Json.readObject(bytes);
             double temperature = BodyFields.number(json, "temperature", 1);
             return new SamplingDefaults(
                     temperature,
@@ -58,7 +58,7 @@ public record SamplingDefaults(
                     BodyFields.number(json, "repetition_penalty", 1),
                     (int) BodyFields.integer(json, "max_new_tokens", 0),
                     endTokens(json.path("eos_token_id")));
-        } catch (HttpProblem e) {
+        } catch (HttpProblem | IllegalArgumentException e) {
             throw new KvFerryException(ErrorCode.BAD_CONFIG, file + ": " + e.getMessage(), e);
         }
     }

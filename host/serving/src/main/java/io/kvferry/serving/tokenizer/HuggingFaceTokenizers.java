@@ -6,7 +6,6 @@ import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import io.kvferry.engine.model.FolderTokenizer;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.model.TokenizerProvider;
-import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -87,9 +86,9 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
     private static int size(Path file) throws IOException {
         JsonNode json;
         try {
-            json = Json.parseObject(Files.readAllBytes(file));
-        } catch (HttpProblem e) {
-            throw new KvFerryException(ErrorCode.CORRUPT, file + ": " + e.getMessage(), e);
+            json = Json.readObject(Files.readAllBytes(file));
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(ErrorCode.CORRUPT, file + " is " + e.getMessage(), e);
         }
         var vocabulary = json.path("model").path("vocab");
         int highest = vocabulary.isArray() ? vocabulary.size() - 1 : -1;

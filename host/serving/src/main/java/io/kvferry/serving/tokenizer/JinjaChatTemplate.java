@@ -3,7 +3,6 @@ package io.kvferry.serving.tokenizer;
 
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
 import io.kvferry.engine.model.Tokenizer.ChatOptions;
-import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.jinja.Callee;
 import io.kvferry.serving.jinja.Template;
@@ -115,9 +114,9 @@ final class JinjaChatTemplate {
             return Json.object();
         }
         try {
-            return Json.parseObject(Files.readAllBytes(file));
-        } catch (HttpProblem e) {
-            throw new KvFerryException(ErrorCode.BAD_CONFIG, file + ": " + e.getMessage(), e);
+            return Json.readObject(Files.readAllBytes(file));
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, file + " is " + e.getMessage(), e);
         }
     }
 

@@ -164,7 +164,7 @@ class CliTest {
                 "--ec-transfer-config @" + file + ": not a JSON object at line 1");
         assertOneReadableLine(
                 kvferry("serve", "--runner-options", "@" + file),
-                "--runner-options @" + file + ": not a JSON object");
+                "--runner-options @" + file + ": not valid JSON: ");
     }
 
     @Test

@@ -22,10 +22,14 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.jar.JarOutputStream;
+import java.util.jar.Manifest;
 import java.util.stream.Stream;
 
 /// Commands of plugins on the command line, run as a user does: in a process of their own.
 class ContributedCommandTest {
+    private static final Manifest EMPTY = new Manifest();
+
     @TempDir Path folder;
 
     record Result(int code, String out, String err) {}
@@ -115,6 +119,27 @@ class ContributedCommandTest {
         assertThat(result.out()).contains("cross memory attach");
         assertThat(result.out()).contains("diagnose() failed");
         assertThat(result.code()).isEqualTo(ExitCode.OK);
+    }
+
+    /// A command of the host searches the folder once more than one of a plugin.
+    @Test
+    void aWarningAboutThePluginFolderIsPrintedOnce() throws Exception {
+        var plugins = folder.resolve("plugins");
+        for (var copy : List.of("first", "second")) {
+            Files.createDirectories(plugins.resolve(copy));
+            new JarOutputStream(Files.newOutputStream(plugins.resolve(copy + "/twice.jar")), EMPTY)
+                    .close();
+        }
+        Files.createFile(plugins.resolve("loose.jar"));
+        for (var command : List.of("plugins", "shelf list a")) {
+            var typed = new ArrayList<>(List.of(command.split(" ")));
+            typed.add("--plugin-folder=" + plugins);
+            var result = kvferry(List.of(ShelfList.class), typed.toArray(String[]::new));
+            assertThat(result.code()).as(result.err()).isEqualTo(ExitCode.OK);
+            assertThat(result.err())
+                    .containsOnlyOnce("loose.jar directly in it: not searched")
+                    .containsOnlyOnce("two plugin jars of one name");
+        }
     }
 
     @Test

@@ -161,7 +161,8 @@ class ExchangeCommandTest {
     }
 
     @Test
-    void saysWhichPromptsWereNotThereAndGoesOn() {
+    void saysWhichPromptsWereNotThereAndGoesOn() throws IOException {
+        Files.createDirectory(folder.resolve("vllm"));
         var missing =
                 exchange("import", "first", "--json", "--prompt", PROMPT, "--prompt", "short");
         assertThat(missing.code()).isEqualTo(ExitCode.BAD_RESULT);
@@ -185,14 +186,26 @@ class ExchangeCommandTest {
                 exchange("export", "first", "--prompt", PROMPT, "--tp", "2"), "one rank", "2");
         var broken = folder.resolve("prompts.jsonl");
         Files.writeString(broken, "{\"prompt\": \"fine\"}\n{\"prompt\": 7}\n");
-        assertRefused(exchange("import", "first", "--prompts", broken.toString()), "line 2");
+        Files.createDirectory(folder.resolve("vllm"));
         assertRefused(
-                run("import", "x", "--runner", "llama", "--model", model.toString()),
+                exchange("import", "first", "--prompts", broken.toString()),
+                "--prompts: line 2 of " + broken + " is not a prompt");
+        for (var text : List.of("{\"prompt\": \"fine\"}\n\n{\"prompt\": \"", "[1]", "{} {}")) {
+            Files.writeString(broken, text);
+            var refused = exchange("import", "first", "--prompts", broken.toString());
+            assertRefused(
+                    refused,
+                    "--prompts: line " + text.lines().count() + " of " + broken + " is not ");
+            assertThat(refused.err()).doesNotContain("body");
+        }
+        var other = model.toString();
+        assertRefused(
+                run("import", other, "--runner", "llama", "--model", model.toString()),
                 "--kv-transfer-config");
         assertRefused(
                 run(
                         "import",
-                        "x",
+                        other,
                         "--runner",
                         "llama",
                         "--model",
@@ -200,6 +213,24 @@ class ExchangeCommandTest {
                         "--kv-transfer-config",
                         "{\"kv_connector\": \"MooncakeConnector\", \"kv_role\": \"kv_both\"}"),
                 "MooncakeConnector cannot copy");
+    }
+
+    /// Also where each prompt is too short to be looked for.
+    @Test
+    void refusesAFolderThatIsNone() throws IOException {
+        var none = folder.resolve("vllm");
+        for (var prompt : List.of(PROMPT, "short")) {
+            assertRefused(
+                    exchange("import", "first", "--prompt", prompt),
+                    "FOLDER " + none + " does not exist");
+        }
+        assertThat(folder.resolve("first")).as("nothing was opened").doesNotExist();
+        Files.createFile(none);
+        for (var command : List.of("import", "export")) {
+            assertRefused(
+                    exchange(command, "first", "--prompt", PROMPT),
+                    "FOLDER " + none + " is not a folder");
+        }
     }
 
     private static void assertRefused(Ran ran, String... parts) {

@@ -73,7 +73,7 @@ public final class HostBackends implements DataPlane {
     public static HostBackends open(
             HostServices host, List<Choice> choices, PeerId self, String address) {
         var names = choices.stream().map(Choice::name).collect(Collectors.joining(","));
-        var backend = host.transfers().open(self, choices, Ranking.LISTED, new Listener(self));
+        var backend = backends(host, choices, self);
         var reading =
                 new Route(Operation.READ, MemoryKind.HOST, MemoryKind.HOST, Route.Scope.REMOTE);
         if (!backend.capabilities().routes().contains(reading)) {
@@ -83,6 +83,15 @@ public final class HostBackends implements DataPlane {
                     "transfer_backends: none of " + names + " reads the host memory of a peer");
         }
         return new HostBackends(backend, self, address, names);
+    }
+
+    /// What goes wrong is said of the option, which the host does not know.
+    private static TransferBackend backends(HostServices host, List<Choice> choices, PeerId self) {
+        try {
+            return host.transfers().open(self, choices, Ranking.LISTED, new Listener(self));
+        } catch (KvFerryException e) {
+            throw new KvFerryException(e.code(), "transfer_backends: " + e.getMessage(), e);
+        }
     }
 
     /// Notifications are not used; what becomes of a peer shows in the outcome of each read.
