@@ -42,7 +42,15 @@ class SideChannelOptionTest {
     }
 
     @Nested
-    class HandOvers extends HandOverTest {}
+    class HandOvers extends HandOverTest {
+        /// Waits for a prefiller that is not registered, to which there is no connection.
+        @Override
+        @Test
+        @Tag("soak")
+        void unreachableOrUnknownPrefillersFailTheLoad() {
+            super.unreachableOrUnknownPrefillersFailTheLoad();
+        }
+    }
 
     @Nested
     class Revocations extends RevocationTest {}

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
+import io.kvferry.backend.mooncake.store.master.StandingMaster;
 import io.kvferry.backend.mooncake.store.master.StoreMaster;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoreOwner;
@@ -150,7 +151,7 @@ class MooncakeStoreConnectorOwnerTckTest {
         @Override
         String store() {
             if (master.isEmpty()) {
-                master = Optional.of(StoreMaster.start(StoreMaster.Settings.local(0)));
+                master = Optional.of(StandingMaster.start());
                 var config = RemoteStoreConfig.of(master.get().address());
                 for (int i = 0; i < OWNERS; i++) {
                     memberships.add(OwnerMembership.start(config, addOwner()));

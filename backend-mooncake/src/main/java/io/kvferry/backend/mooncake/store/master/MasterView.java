@@ -145,14 +145,15 @@ public final class MasterView implements AutoCloseable {
     public static Standing forget(RemoteStoreConfig master, String segment, boolean forgotten) {
         String owner = master.at(segment).address();
         Standing before = list(master).standing(owner);
+        Duration limit = master.askLimit(ASK);
         try (var questions =
                 new StoreQuestions("kvferry-master-ask", master.address(), master.secret())) {
             StoreQuestions.Answer answer =
                     questions.ask(
-                            StoreProtocol.question(Operation.FORGET, 0, ASK)
+                            StoreProtocol.question(Operation.FORGET, 0, limit)
                                     .string(owner)
                                     .bool(forgotten),
-                            ASK);
+                            limit);
             if (answer.code() != 0) {
                 throw new KvFerryException(
                         ErrorCode.UNAVAILABLE,
@@ -195,10 +196,11 @@ public final class MasterView implements AutoCloseable {
 
     /// @return why there is no answer; empty when there is one
     private String poll() {
+        Duration limit = master.askLimit(ASK);
         StoreQuestions.Answer answer =
                 questions.ask(
-                        StoreProtocol.question(Operation.OWNERS, 0, ASK).i64(life).i64(version),
-                        ASK);
+                        StoreProtocol.question(Operation.OWNERS, 0, limit).i64(life).i64(version),
+                        limit);
         if (answer.code() != 0) {
             return answer.trouble();
         }

@@ -115,7 +115,8 @@ public final class OwnerMembership implements AutoCloseable {
 
     /// @return how long to wait before the next one
     private Duration report() {
-        StoreQuestions.Answer answer = questions.ask(question(Operation.REGISTER, ASK), ASK);
+        Duration limit = master.askLimit(ASK);
+        StoreQuestions.Answer answer = questions.ask(question(Operation.REGISTER, limit), limit);
         if (answer.code() != 0) {
             return notListed(refusal(answer));
         }

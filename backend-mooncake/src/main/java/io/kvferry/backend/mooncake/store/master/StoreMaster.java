@@ -22,6 +22,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.function.LongSupplier;
 
 /// The directory of the owners of a store. It speaks as an owner does (`StoreProtocol`): the same
 /// frames, secret and limits.
@@ -77,11 +78,10 @@ public final class StoreMaster implements AutoCloseable {
         }
     }
 
-    private StoreMaster(Settings settings) {
+    private StoreMaster(Settings settings, LongSupplier nanos) {
         this.ownerTtl = settings.ownerTtl();
         this.table =
-                new OwnerTable(
-                        ownerTtl, System::nanoTime, new ForgottenOwners(settings.forgottenFile()));
+                new OwnerTable(ownerTtl, nanos, new ForgottenOwners(settings.forgottenFile()));
         this.channel = new SideChannel("kvferry-master", StoreSecret.keys(settings.secret()));
         boolean done = false;
         try {
@@ -103,8 +103,13 @@ public final class StoreMaster implements AutoCloseable {
     ///   without a secret, [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the port cannot be bound, or
     ///   [io.kvferry.spi.ErrorCode#IO] when the file of forgotten owners cannot be read
     public static StoreMaster start(Settings settings) {
+        return start(settings, System::nanoTime);
+    }
+
+    /// @param nanos a clock that only goes forward
+    static StoreMaster start(Settings settings, LongSupplier nanos) {
         StoreSecret.requireToListen(settings.host(), settings.secret(), settings.insecure());
-        return new StoreMaster(settings);
+        return new StoreMaster(settings, nanos);
     }
 
     private StoreCode answer(

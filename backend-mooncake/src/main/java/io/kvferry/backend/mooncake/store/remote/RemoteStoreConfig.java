@@ -88,6 +88,11 @@ public record RemoteStoreConfig(
                 another, localHost, secretFile, insecure, askLimit, moveLimit, engineSettings);
     }
 
+    /// The limit for a question that takes no longer than `most`.
+    public Duration askLimit(Duration most) {
+        return askLimit.compareTo(most) < 0 ? askLimit : most;
+    }
+
     private static URI hostAndPort(String address) {
         try {
             var uri = URI.create("tcp://" + address);

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
+import io.kvferry.backend.mooncake.store.master.StandingMaster;
 import io.kvferry.backend.mooncake.store.master.StoreMaster;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoreOwner;
@@ -18,7 +19,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
-/// A master and owners in this process, with one clock that is moved.
+/// A master, whose time stands still, and owners in this process, with one clock that is moved.
 final class Owners implements AutoCloseable {
     static final Duration LONG = Duration.ofSeconds(50);
 
@@ -31,7 +32,7 @@ final class Owners implements AutoCloseable {
 
     Owners(int count, long bytes) {
         this.bytes = bytes;
-        this.master = Optional.of(StoreMaster.start(StoreMaster.Settings.local(0)));
+        this.master = Optional.of(StandingMaster.start());
         for (int i = 0; i < count; i++) {
             add(0);
         }

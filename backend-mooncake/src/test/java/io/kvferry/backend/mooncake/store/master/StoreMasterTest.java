@@ -47,7 +47,9 @@ class StoreMasterTest {
     private static final Duration LONG = Duration.ofSeconds(50);
 
     /// Time to live of owners, after which the list of a new master is whole.
-    private static final Duration NEXT = Duration.ofSeconds(8);
+    private static final Duration TTL = Duration.ofSeconds(5);
+
+    private static final Duration LITTLE = Duration.ofMillis(1);
 
     private final List<AutoCloseable> open = new ArrayList<>();
 
@@ -61,8 +63,14 @@ class StoreMasterTest {
     }
 
     private StoreMaster master(int port, Duration ttl, Optional<Path> secret) {
-        var master =
-                StoreMaster.start(new StoreMaster.Settings("127.0.0.1", port, ttl, secret, false));
+        return opened(StoreMaster.start(settings(port, ttl, secret)));
+    }
+
+    private static StoreMaster.Settings settings(int port, Duration ttl, Optional<Path> secret) {
+        return new StoreMaster.Settings("127.0.0.1", port, ttl, secret, false);
+    }
+
+    private StoreMaster opened(StoreMaster master) {
         open.add(master);
         return master;
     }
@@ -149,7 +157,7 @@ class StoreMasterTest {
     @Test
     void ownersReportToTheNextMasterAndUsersKeepTheirListMeanwhile() throws IOException {
         int port = freePort();
-        var first = master(port, NEXT, Optional.empty());
+        var first = master(port, Duration.ofMinutes(1), Optional.empty());
         var one = owner(first.address(), listed(1, 1));
         var two = owner(first.address(), listed(2, 1));
         await("both", () -> one.isListed() && two.isListed());
@@ -168,8 +176,10 @@ class StoreMasterTest {
         first.close();
         await("noticed", () -> !one.isListed() && !two.isListed());
         int before = heard.size();
-        var second = master(port, NEXT, Optional.empty());
+        var clock = new StandingMaster(TTL.minus(LITTLE));
+        var second = opened(StoreMaster.start(settings(port, TTL, Optional.empty()), clock));
         await("reported again", () -> second.owners().owners().size() == 2);
+        clock.pass(LITTLE);
         await("told whole", () -> heard.size() > before && wholes.getLast());
         for (int i = before; i < heard.size(); i++) {
             assertThat(heard.get(i).size() == 2 || !wholes.get(i))
@@ -183,7 +193,10 @@ class StoreMasterTest {
     void aMasterThatTakesConnectionsAndSaysNothingHoldsNobodyUp() throws IOException {
         try (var deaf = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
             String address = "127.0.0.1:" + deaf.getLocalPort();
-            var master = at(address, Optional.empty());
+            var limit = Duration.ofMillis(500);
+            var master =
+                    new RemoteStoreConfig(
+                            address, Optional.empty(), Optional.empty(), false, limit, limit);
             var owner = supplyAsync(() -> OwnerMembership.start(master, listed(1, 1)));
             var view = supplyAsync(() -> MasterView.open(master, false, (_, _, _) -> true));
             assertThatThrownBy(() -> MasterView.ask(master))
