@@ -9,12 +9,10 @@ import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.files.PrivateFolder;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -22,11 +20,8 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.TreeSet;
 import java.util.function.UnaryOperator;
 
 /// The files of a disk tier, in a folder that one process has at a time.
@@ -40,12 +35,9 @@ import java.util.function.UnaryOperator;
 /// or a negated [Errno].
 final class BucketFolder implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(BucketFolder.class);
-    private static final String DATA = ".bucket";
-    private static final String META = ".meta";
-    private static final String GONE = ".gone";
-
-    /// Of a removed object: its index, and the same inverted.
-    private static final int RECORD_BYTES = 2 * Integer.BYTES;
+    static final String DATA = ".bucket";
+    static final String META = ".meta";
+    static final String GONE = ".gone";
 
     private final FileCalls calls;
     private final Path folder;
@@ -131,152 +123,14 @@ final class BucketFolder implements AutoCloseable {
     /// @param left gets the buckets that are there and can neither be read nor deleted
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] for files of another version
     List<Bucket> scan(UnaryOperator<StoreIdentity> intern, List<Long> left) {
-        var ids = new TreeSet<Long>();
-        try (var files = Files.list(folder)) {
-            for (Path file : (Iterable<Path>) files::iterator) {
-                long id = id(file.getFileName().toString());
-                if (id > 0) {
-                    ids.add(id);
-                }
-            }
-        } catch (IOException e) {
-            throw FileTrouble.exception("cannot list " + folder, e);
-        }
-        var found = new ArrayList<Bucket>();
-        int deleted = 0;
-        for (long id : ids) {
-            try {
-                Bucket bucket = load(id, intern);
-                if (bucket == null) {
-                    left.add(id);
-                } else {
-                    found.add(bucket);
-                }
-            } catch (KvFerryException e) {
-                if (e.code() == ErrorCode.INCOMPATIBLE) {
-                    throw e;
-                }
-                LOG.warn("{}: {}; its files are deleted", folder, e.getMessage());
-                if (delete(id) != 0) {
-                    left.add(id);
-                }
-                deleted++;
-            }
-        }
-        if (!ids.isEmpty()) {
-            LOG.info("{}: {} buckets found, {} deleted", folder, found.size(), deleted);
-        }
-        return found;
-    }
-
-    /// Of a name that a tier gives, else 0.
-    private static long id(String name) {
-        int dot = name.indexOf('.');
-        String suffix = dot < 0 ? "" : name.substring(dot);
-        if (!suffix.equals(DATA) && !suffix.equals(META) && !suffix.equals(GONE)) {
-            return 0;
-        }
-        try {
-            long id = Long.parseLong(name.substring(0, dot));
-            return name.equals(id + suffix) ? id : 0;
-        } catch (NumberFormatException _) {
-            return 0;
-        }
-    }
-
-    /// @return null when the medium does not let it be read now; its files stay then
-    /// @throws KvFerryException [ErrorCode#CORRUPT] for what is to be deleted
-    private @Nullable Bucket load(long id, UnaryOperator<StoreIdentity> intern) {
-        try (Arena arena = Arena.ofConfined()) {
-            var data = new FileStatus();
-            int rc = calls.status(text(arena, id, DATA), data);
-            var meta = new byte[0];
-            if (rc == 0) {
-                var file = new byte[1][];
-                rc = read(arena, id, META, file);
-                meta = file[0];
-            }
-            if (rc == -Errno.ENOENT) {
-                throw new KvFerryException(
-                        ErrorCode.CORRUPT, "bucket " + id + " was not written to its end");
-            }
-            if (rc != 0) {
-                LOG.warn(
-                        "{}: bucket {} cannot be read: {}; it is left out",
-                        folder,
-                        id,
-                        Errno.text(-rc));
-                return null;
-            }
-            var bucket = new Bucket(id);
-            var objects = new ArrayList<DiskObject>();
-            long dataBytes = BucketMeta.decode(bucket, meta, intern, objects);
-            if (data.bytes() < dataBytes) {
-                throw new KvFerryException(
-                        ErrorCode.CORRUPT, "the data file of bucket " + id + " is cut off");
-            }
-            bucket.complete(objects, fileBytes(data.bytes(), meta.length));
-            readGone(arena, bucket);
-            return bucket;
-        }
+        var scan = new BucketScan(this, calls, intern);
+        scan.run();
+        left.addAll(scan.left());
+        return scan.found();
     }
 
     static long fileBytes(long data, long meta) {
         return AlignedStaging.align(data) + AlignedStaging.align(meta);
-    }
-
-    /// A torn record is none: who removed the object was never answered. The next one is written
-    /// over it.
-    private void readGone(Arena arena, Bucket bucket) {
-        var file = new byte[1][];
-        int rc = read(arena, bucket.id(), GONE, file);
-        if (rc == -Errno.ENOENT) {
-            return;
-        }
-        if (rc != 0) {
-            throw new KvFerryException(
-                    ErrorCode.CORRUPT,
-                    "which objects of bucket "
-                            + bucket.id()
-                            + " were removed cannot be read: "
-                            + Errno.text(-rc));
-        }
-        MemorySegment records = MemorySegment.ofArray(file[0]);
-        int count = file[0].length / RECORD_BYTES;
-        for (int i = 0; i < count; i++) {
-            long at = (long) i * RECORD_BYTES;
-            int index = records.get(ValueLayout.JAVA_INT_UNALIGNED, at);
-            int check = records.get(ValueLayout.JAVA_INT_UNALIGNED, at + Integer.BYTES);
-            if (check == ~index && index >= 0 && index < bucket.size()) {
-                bucket.drop(index);
-            }
-        }
-        bucket.addRecords(count);
-    }
-
-    private int read(Arena arena, long id, String suffix, byte[][] into) {
-        into[0] = new byte[0];
-        int handle = calls.openRead(text(arena, id, suffix), false);
-        if (handle < 0) {
-            return handle;
-        }
-        try {
-            var status = new FileStatus();
-            int rc = calls.status(text(arena, id, suffix), status);
-            if (rc != 0) {
-                return rc;
-            }
-            long bytes = Math.min(status.bytes(), Integer.MAX_VALUE - 8);
-            MemorySegment memory = arena.allocate(Math.max(1, bytes));
-            long got = readFully(handle, memory, bytes, 0, bytes);
-            if (got < 0) {
-                return (int) got;
-            }
-            into[0] = memory.asSlice(0, got).toArray(ValueLayout.JAVA_BYTE);
-            return 0;
-        } finally {
-            calls.close(handle);
-        }
     }
 
     /// Reads until `least` bytes are there or the file ends.
@@ -381,13 +235,8 @@ final class BucketFolder implements AutoCloseable {
             if (handle < 0) {
                 return handle;
             }
-            MemorySegment records = arena.allocate((long) RECORD_BYTES * indexes.length);
-            for (int i = 0; i < indexes.length; i++) {
-                int index = indexes[i];
-                records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i, index);
-                records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i + 1, ~index);
-            }
-            int rc = write(handle, records, records.byteSize(), (long) first * RECORD_BYTES);
+            MemorySegment records = GoneRecords.encode(arena, indexes);
+            int rc = write(handle, records, records.byteSize(), (long) first * GoneRecords.BYTES);
             if (rc == 0) {
                 rc = calls.syncData(handle);
             }
@@ -440,7 +289,7 @@ final class BucketFolder implements AutoCloseable {
         return rc == -Errno.ENOENT ? 0 : rc;
     }
 
-    private MemorySegment text(Arena arena, long id, String suffix) {
+    MemorySegment text(Arena arena, long id, String suffix) {
         return PathText.of(arena, folder.resolve(id + suffix));
     }
 

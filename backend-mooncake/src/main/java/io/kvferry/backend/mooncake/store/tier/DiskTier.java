@@ -14,16 +14,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.util.ArrayList;
-import java.util.Collections;
-import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntPredicate;
 import java.util.function.UnaryOperator;
@@ -36,20 +31,13 @@ public final class DiskTier implements AutoCloseable {
     private static final double PART_OF_DISK = 0.9;
     private static final int LEAST_BUCKETS = 10;
 
-    /// Bits of a bucket's number below the milliseconds of its time.
-    private static final int ID_SHIFT = 12;
-
     private final TierConfig config;
     private final BucketFolder folder;
-    private final DiskReads reads;
+    private final StagedReads reads;
     private final Leftovers leftovers;
-    private final StagingPool staging;
     private final long capacity;
     private final TierCounters counters = new TierCounters();
-    private final AtomicLong uses = new AtomicLong();
-    private final TreeMap<Long, Bucket> buckets = new TreeMap<>();
-    private long lastId;
-    private volatile long used;
+    private final BucketTable buckets;
 
     /// Held while writing; the writer is closed under it.
     private final ReentrantLock writing = new ReentrantLock();
@@ -57,17 +45,16 @@ public final class DiskTier implements AutoCloseable {
     private @Nullable BucketWriter writer;
     private @Nullable BucketWriter hanging;
     private volatile boolean closed;
-    private volatile long readsFailUntil;
-    private volatile boolean readsStalled;
 
     private DiskTier(
             TierConfig config, BucketFolder folder, SegmentMemory stagingMemory, long capacity) {
         this.config = config;
         this.folder = folder;
         this.capacity = capacity;
-        this.reads = new DiskReads(folder, config.ioLimit(), config.readThreads(), uses);
-        this.leftovers = new Leftovers(folder, reads, config);
-        this.staging = new StagingPool(stagingMemory, config.stagingBytes());
+        this.buckets = new BucketTable(config, capacity);
+        var disk = new DiskReads(folder, config.ioLimit(), config.readThreads(), buckets.uses());
+        this.leftovers = new Leftovers(folder, disk, config);
+        this.reads = new StagedReads(config, folder.path(), disk, stagingMemory, counters);
     }
 
     /// Opens the folder; nothing is read yet.
@@ -119,11 +106,9 @@ public final class DiskTier implements AutoCloseable {
         var left = new ArrayList<Long>();
         List<Bucket> whole = folder.scan(intern, left);
         leftovers.addUnread(left);
-        synchronized (this) {
-            left.forEach(id -> lastId = Math.max(lastId, id));
-        }
+        left.forEach(buckets::know);
         for (Bucket bucket : whole) {
-            add(bucket);
+            buckets.add(bucket);
             for (DiskObject object : bucket.objects()) {
                 DiskObject older = found.put(new Name(object.identity(), object.key()), object);
                 if (older != null) {
@@ -133,13 +118,6 @@ public final class DiskTier implements AutoCloseable {
         }
         leftovers.settleInTime(); // what is not noted now is before the next removal is answered
         return List.copyOf(found.values());
-    }
-
-    private synchronized void add(Bucket bucket) {
-        bucket.use(uses.incrementAndGet());
-        buckets.put(bucket.id(), bucket);
-        lastId = Math.max(lastId, bucket.id());
-        used += bucket.fileBytes();
     }
 
     /// Bytes of one bucket at most.
@@ -176,7 +154,7 @@ public final class DiskTier implements AutoCloseable {
             }
             hanging = null;
         }
-        var bucket = new Bucket(nextId());
+        var bucket = buckets.next();
         int rc;
         try {
             if (writer == null) {
@@ -196,17 +174,12 @@ public final class DiskTier implements AutoCloseable {
             writer = null;
         }
         if (rc == 0) {
-            add(bucket);
+            buckets.add(bucket);
             counters.buckets.increment();
         } else {
             counters.failedBuckets.increment();
         }
         return rc;
-    }
-
-    private synchronized long nextId() {
-        lastId = Math.max(lastId + 1, System.currentTimeMillis() << ID_SHIFT);
-        return lastId;
     }
 
     /// Why a write failed, for messages.
@@ -216,33 +189,27 @@ public final class DiskTier implements AutoCloseable {
 
     /// Whether another bucket of so many bytes would lift the tier above its high watermark.
     public boolean isCrowded(long bytes) {
-        return used + bytes > config.highWatermark() * capacity;
+        return buckets.isCrowded(bytes);
     }
 
     /// Whether it would leave it above its low watermark.
     public boolean isAboveLow(long bytes) {
-        return used + bytes > config.lowWatermark() * capacity;
+        return buckets.isAboveLow(bytes);
     }
 
     /// Whether it would not fit.
     public boolean isFull(long bytes) {
-        return used + bytes > capacity;
+        return buckets.isFull(bytes);
     }
 
     /// The buckets in the order in which they are deleted; none where they are not.
-    public synchronized List<Bucket> victims() {
-        var all = new ArrayList<>(buckets.values());
-        switch (config.eviction()) {
-            case NONE -> all.clear();
-            case FIFO -> {} // as they are
-            case LRU -> all.sort(Comparator.comparingLong(Bucket::lastUse));
-        }
-        return all;
+    public List<Bucket> victims() {
+        return buckets.victims();
     }
 
     /// Buckets in which nothing is of use any more.
-    public synchronized List<Bucket> empty() {
-        return buckets.values().stream().filter(Bucket::isEmpty).toList();
+    public List<Bucket> empty() {
+        return buckets.empty();
     }
 
     /// Deletes a bucket whose objects nobody looks for any more.
@@ -252,11 +219,7 @@ public final class DiskTier implements AutoCloseable {
     public boolean delete(Bucket bucket) {
         leftovers.add(bucket.id(), null);
         int rc = leftovers.settle();
-        synchronized (this) {
-            if (buckets.remove(bucket.id()) != null) {
-                used -= bucket.fileBytes();
-            }
-        }
+        buckets.remove(bucket);
         counters.deletedBuckets.increment();
         return rc != -BucketWriter.STALLED;
     }
@@ -292,7 +255,7 @@ public final class DiskTier implements AutoCloseable {
 
     /// Staging bytes that are lent at a time, at most.
     public long stagingBudget() {
-        return staging.budget();
+        return reads.budget();
     }
 
     /// Staging bytes that an object takes.
@@ -305,130 +268,21 @@ public final class DiskTier implements AutoCloseable {
     /// @param wait whether to wait for staging memory, no longer than one read may take
     /// @return null when there is none
     public @Nullable StagedRead read(DiskObject object, boolean wait) {
-        if (isStalled()) { // reads that hang may have all staging memory
-            return FailedRead.STALLED;
-        }
-        try {
-            StagingPool.Buffer buffer =
-                    staging.take(object.size(), wait ? config.ioLimit().toNanos() : 0);
-            if (buffer == null) {
-                return wait && hasStuck(stagingBytes(object.size())) ? FailedRead.STALLED : null;
-            }
-            return start(object, buffer);
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
-            return null;
-        }
+        return reads.read(object, wait);
     }
 
     /// Starts to read several objects, all or none.
     ///
     /// @return empty when there is no staging memory for them
     public List<StagedRead> readAll(List<DiskObject> objects) {
-        if (isStalled()) {
-            return Collections.nCopies(objects.size(), FailedRead.STALLED);
-        }
-        long bytes = 0;
-        for (DiskObject object : objects) {
-            bytes += stagingBytes(object.size());
-        }
-        var started = new ArrayList<StagedRead>(objects.size());
-        try {
-            if (!staging.reserve(bytes, config.ioLimit().toNanos())) {
-                return hasStuck(bytes)
-                        ? Collections.nCopies(objects.size(), FailedRead.STALLED)
-                        : List.of();
-            }
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
-            return List.of();
-        }
-        boolean whole = true;
-        for (DiskObject object : objects) { // all are taken, so that the reservation is used up
-            StagingPool.Buffer buffer = staging.allocate(stagingBytes(object.size()));
-            if (buffer == null) {
-                whole = false;
-            } else if (whole) {
-                started.add(start(object, buffer));
-            } else {
-                buffer.close();
-            }
-        }
-        if (!whole) {
-            started.forEach(StagedRead::close);
-            return List.of();
-        }
-        return started;
-    }
-
-    /// Whether a read has just hung, so that the disk is not asked for now.
-    private boolean isStalled() {
-        return readsStalled && System.nanoTime() - readsFailUntil < 0;
-    }
-
-    /// Whether staging memory that was waited for in vain is with reads that still hang: no read
-    /// has succeeded since the disk hung.
-    private boolean hasStuck(long bytes) {
-        return readsStalled && bytes <= staging.budget();
-    }
-
-    private StagedRead start(DiskObject object, StagingPool.Buffer buffer) {
-        if (isStalled()) {
-            buffer.close();
-            return FailedRead.STALLED;
-        }
-        return reads.start(object, buffer);
-    }
-
-    /// After a read has hung, others fail at once until the pause is over.
-    private enum FailedRead implements StagedRead {
-        STALLED;
-
-        @Override
-        public int await() {
-            return -BucketWriter.STALLED;
-        }
-
-        @Override
-        public MemorySegment value() {
-            throw new IllegalStateException("the read failed");
-        }
-
-        @Override
-        public void close() {}
+        return reads.readAll(objects);
     }
 
     /// Counts how a read ended.
     ///
     /// @return 0, or the code for who asked
     public int result(DiskObject object, int rc) {
-        if (rc == 0) {
-            readsStalled = false;
-            return 0;
-        }
-        if (rc == -Errno.ENOENT) {
-            return StoreCode.OBJECT_NOT_FOUND.number();
-        }
-        if (rc == -Errno.EBADMSG) {
-            counters.damagedReads.increment();
-            LOG.warn(
-                    "{}: other bytes than were written under {} in bucket {}; the copy is dropped",
-                    folder.path(),
-                    object.key(),
-                    object.bucket().id());
-            return StoreCode.CHECKSUM_MISMATCH.number();
-        }
-        counters.failedReads.increment();
-        if (rc == -BucketWriter.STALLED) {
-            if (!isStalled()) { // a read that was not even tried makes the pause no longer
-                LOG.warn("{}: a read takes longer than {}", folder.path(), config.ioLimit());
-                readsFailUntil = System.nanoTime() + config.retryAfter().toNanos();
-                readsStalled = true;
-            }
-        } else {
-            LOG.warn("{}: {} cannot be read: {}", folder.path(), object.key(), text(rc));
-        }
-        return StoreCode.FILE_READ_FAIL.number();
+        return reads.result(object, rc);
     }
 
     /// No staging memory was to be had.
@@ -446,20 +300,20 @@ public final class DiskTier implements AutoCloseable {
 
     /// Bytes of all files.
     public long usedBytes() {
-        return used;
+        return buckets.usedBytes();
     }
 
     public long capacity() {
         return capacity;
     }
 
-    public synchronized int bucketCount() {
+    public int bucketCount() {
         return buckets.size();
     }
 
     /// Staging bytes that are lent now.
     public long stagingInUse() {
-        return staging.lentBytes();
+        return reads.lentBytes();
     }
 
     /// By the names of Mooncake's metrics.
@@ -482,9 +336,9 @@ public final class DiskTier implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
-        reads.close();
+        reads.endReading();
         closeWriter();
-        staging.close();
+        reads.close();
         folder.close();
     }
 
