@@ -69,11 +69,30 @@ class PackageArrowsTest {
                     Map.entry("store", List.of()),
                     Map.entry("store.memory", List.of()),
                     Map.entry("store.tier", List.of("store", "store.memory")),
-                    Map.entry("store.embedded", List.of("store", "store.memory", "store.tier")),
+                    Map.entry(
+                            "store.embedded.objects",
+                            List.of("store", "store.memory", "store.tier")),
+                    Map.entry(
+                            "store.embedded.offload",
+                            List.of("store", "store.embedded.objects", "store.tier")),
+                    Map.entry(
+                            "store.embedded",
+                            List.of(
+                                    "store",
+                                    "store.embedded.objects",
+                                    "store.embedded.offload",
+                                    "store.memory",
+                                    "store.tier")),
                     Map.entry("store.cluster", List.of("store", "te")),
                     Map.entry(
                             "store.remote",
-                            List.of("store", "store.embedded", "store.memory", "store.tier", "te")),
+                            List.of(
+                                    "store",
+                                    "store.embedded",
+                                    "store.embedded.objects",
+                                    "store.memory",
+                                    "store.tier",
+                                    "te")),
                     Map.entry("store.master", List.of("store", "store.embedded", "store.remote")),
                     Map.entry("store.directory", List.of("store", "store.master", "store.remote")),
                     Map.entry(
@@ -82,6 +101,7 @@ class PackageArrowsTest {
                                     "store",
                                     "store.cluster",
                                     "store.embedded",
+                                    "store.embedded.objects",
                                     "store.master",
                                     "store.remote",
                                     "store.tier",
@@ -93,6 +113,7 @@ class PackageArrowsTest {
                                     "store.cluster",
                                     "store.directory",
                                     "store.embedded",
+                                    "store.embedded.objects",
                                     "store.master",
                                     "store.remote",
                                     "storeconnector.keys")),

@@ -6,7 +6,7 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.toolkit.memory.HostPages;
 

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.backend.mooncake.storeconnector.keys.VllmHashes;

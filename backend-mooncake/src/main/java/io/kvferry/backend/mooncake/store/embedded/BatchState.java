@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.toolkit.disk.NativeCrc;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;

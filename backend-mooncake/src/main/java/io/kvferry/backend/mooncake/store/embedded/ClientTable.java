@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreTime;
+
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;

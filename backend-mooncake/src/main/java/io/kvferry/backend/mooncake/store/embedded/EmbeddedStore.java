@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.embedded.objects.Identities;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.Segment;
+import io.kvferry.backend.mooncake.store.embedded.objects.SegmentTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreCounters;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreTime;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.offload.Offloads;
+import io.kvferry.backend.mooncake.store.embedded.offload.Promotions;
 import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.spi.ErrorCode;
@@ -13,9 +25,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
-import java.lang.ref.WeakReference;
 import java.security.SecureRandom;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -23,7 +33,6 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
-import java.util.WeakHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
@@ -36,8 +45,6 @@ import java.util.function.Predicate;
 public final class EmbeddedStore implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStore.class);
 
-    private static final long USAGE_NANOS = TimeUnit.SECONDS.toNanos(1);
-
     /// Least pause between two runs of the store's thread, as a multiple of what the last one took.
     private static final int PAUSE_FACTOR = 4;
 
@@ -45,11 +52,12 @@ public final class EmbeddedStore implements AutoCloseable {
     static final long OWN = 0;
 
     private final long id = new SecureRandom().nextLong();
+    private final StoreParts parts;
     final StoreConfig config;
     final StoreTime time;
-    final StoreCounters counters = new StoreCounters();
+    final StoreCounters counters;
     final SegmentTable segments;
-    final ObjectTable objects = new ObjectTable();
+    final ObjectTable objects;
     final Puts puts;
     final ClientTable clients;
     final Offloads offloads;
@@ -58,27 +66,24 @@ public final class EmbeddedStore implements AutoCloseable {
     private final Evictor evictor;
     private final CountDownLatch stop = new CountDownLatch(1);
 
-    /// Those that somebody still has: a user, an object, a copy on disk.
-    private final WeakHashMap<StoreIdentity, WeakReference<StoreIdentity>> identities =
-            new WeakHashMap<>();
-
+    private final Identities identities = new Identities();
+    private final StoreContents contents;
     private volatile boolean closed;
-    private volatile boolean usageWanted;
-    private volatile @Nullable StoreUsage recent;
-    private volatile long memoryObjects;
-    private volatile long diskObjects;
-    private long nextUsage;
 
     private EmbeddedStore(StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
         this.tier = tier;
+        this.parts = StoreParts.of(config, segments);
         this.config = config;
+        this.time = parts.time();
+        this.counters = parts.counters();
         this.segments = segments;
-        this.time = new StoreTime(config.clock());
+        this.objects = parts.objects();
         this.puts = new Puts(this);
+        this.contents = new StoreContents(parts, puts);
         this.clients = new ClientTable(time, StoreTime.nanos(config.clientTime()));
         this.evictor = new Evictor(this);
-        this.offloads = new Offloads(this, tier);
-        this.promotions = tier == null ? null : new Promotions(this, tier);
+        this.offloads = new Offloads(parts, tier);
+        this.promotions = tier == null ? null : new Promotions(parts, tier);
     }
 
     /// An empty store without a segment.
@@ -102,7 +107,7 @@ public final class EmbeddedStore implements AutoCloseable {
         var store = new EmbeddedStore(config, segments, tier);
         boolean done = false;
         try {
-            store.offloads.recover();
+            store.offloads.recover(store.identities::intern, store.puts::recovered);
             done = true;
         } finally {
             if (!done && tier != null) {
@@ -123,20 +128,7 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// A user of the store.
     public EmbeddedClient client(StoreIdentity identity) {
-        return new EmbeddedClient(this, intern(identity), clients.add());
-    }
-
-    /// The one object for an identity.
-    StoreIdentity intern(StoreIdentity identity) {
-        synchronized (identities) {
-            WeakReference<StoreIdentity> reference = identities.get(identity);
-            StoreIdentity known = reference == null ? null : reference.get();
-            if (known == null) {
-                known = identity;
-                identities.put(known, new WeakReference<>(known));
-            }
-            return known;
-        }
+        return new EmbeddedClient(this, identities.intern(identity), clients.add());
     }
 
     /// Adds memory that lives as long as the store. Several segments may have one name.
@@ -227,7 +219,7 @@ public final class EmbeddedStore implements AutoCloseable {
             unmount(gone);
         }
         puts.discardAbandoned();
-        refreshUsage();
+        contents.refresh();
         if (evictor.isDue()) {
             return evictor.run();
         }
@@ -266,60 +258,13 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// What the memory is used for. Looks at every object.
     public StoreUsage usage() {
-        long now = time.now();
-        var sum = new long[9];
-        var inMemory = new long[1];
-        objects.forEach(object -> {
-            if (object.state != StoredObject.State.COMPLETE) {
-                sum[6] += object.size;
-                return;
-            }
-            sum[0]++;
-            sum[8] += object.disk == null ? 0 : 1;
-            if (!object.hasMemory()) {
-                return;
-            }
-            inMemory[0]++;
-            sum[1] += object.size;
-            sum[2] += object.isLeased(now) ? object.size : 0;
-            sum[3] += object.isSoftPinned(now) ? object.size : 0;
-            sum[4] += object.hardPinned ? object.size : 0;
-            sum[5] += object.pins > 0 ? object.size : 0;
-            boolean free =
-                    object.isEvictable() && !object.isLeased(now) && !object.isSoftPinned(now);
-            sum[7] += free ? object.size : 0;
-        });
-        memoryObjects = inMemory[0];
-        diskObjects = sum[8];
-        return new StoreUsage(
-                segments.capacity(),
-                segments.usedBytes(),
-                segments.largestFree(),
-                sum[0],
-                sum[1],
-                sum[2],
-                sum[3],
-                sum[4],
-                sum[5],
-                sum[7],
-                sum[6],
-                puts.discardedBytes());
+        return contents.usage();
     }
 
     /// As [#usage], as it was a second ago or earlier; empty until the store's thread has found the
     /// time to look. Cheap.
     public Optional<StoreUsage> recentUsage() {
-        usageWanted = true;
-        return Optional.ofNullable(recent);
-    }
-
-    private void refreshUsage() {
-        long now = time.now();
-        if (usageWanted && now >= nextUsage) {
-            usageWanted = false;
-            nextUsage = now + USAGE_NANOS;
-            recent = usage();
-        }
+        return contents.recent();
     }
 
     /// What happened since the store was opened, by the names of Mooncake's metrics.
@@ -331,9 +276,7 @@ public final class EmbeddedStore implements AutoCloseable {
     /// Mooncake's metrics.
     public Map<String, Long> gauges() {
         var gauges = new TreeMap<>(offloads.gauges());
-        gauges.put("kvferry_object_heap_bytes", objects.heapBytes());
-        gauges.put("mem_cache_nums_", memoryObjects);
-        gauges.put("file_cache_nums_", diskObjects);
+        contents.addGauges(gauges);
         return gauges;
     }
 
@@ -357,6 +300,15 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
+    /// Waits until no restart finds again what was removed before this call. Outside of all locks.
+    ///
+    /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
+    int confirmRemovals() {
+        int code = offloads.confirmRemovals();
+        // A store that is closed forgets what its disk goes on to have.
+        return closed ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number() : code;
+    }
+
     /// Objects in the store, those that are being written included. Cheap.
     public long keyCount() {
         return objects.size();
@@ -374,20 +326,12 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// Whose objects are here, and perhaps some whose are no longer.
     public Set<StoreIdentity> identities() {
-        synchronized (identities) {
-            return Set.copyOf(identities.keySet());
-        }
+        return identities.all();
     }
 
     /// The keys of an identity that can be read. Looks at every object.
     public List<String> keys(StoreIdentity identity) {
-        var keys = new ArrayList<String>();
-        objects.forEach(object -> {
-            if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
-                keys.add(object.key);
-            }
-        });
-        return keys;
+        return contents.keys(identity);
     }
 
     /// An object and where it is.
@@ -396,15 +340,7 @@ public final class EmbeddedStore implements AutoCloseable {
     /// The keys of an identity that can be read, with their objects. Looks at every object; grants
     /// no lease.
     public SortedMap<String, Listed> list(StoreIdentity identity) {
-        var objectsByKey = new TreeMap<String, Listed>();
-        objects.forEach(object -> {
-            if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
-                objectsByKey.put(
-                        object.key,
-                        new Listed(object.size, object.hasMemory(), object.disk != null));
-            }
-        });
-        return objectsByKey;
+        return contents.list(identity);
     }
 
     /// Names of the mounted segments, one each.
@@ -427,16 +363,11 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// Part of its budget that the objects cost on the heap.
     double heapShare() {
-        return (double) objects.heapBytes() / config.heapBytes();
+        return parts.heapShare();
     }
 
     boolean isClosed() {
         return closed;
-    }
-
-    /// Time that leases are granted for.
-    Duration leaseTime() {
-        return config.leaseTime();
     }
 
     /// Unmounts everything and stops the store's threads. Objects that wait for the disk are still

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectGroup;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 

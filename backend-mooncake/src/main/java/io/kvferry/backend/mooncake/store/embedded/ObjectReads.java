@@ -3,7 +3,11 @@ package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.StoreCode;
-import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreTime;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject.State;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 
 import org.jspecify.annotations.Nullable;
@@ -205,7 +209,7 @@ final class ObjectReads {
             shard.unlock();
         }
         if (code == 0 || code == StoreCode.OBJECT_NOT_FOUND.number()) {
-            int confirmed = store.offloads.confirmRemovals();
+            int confirmed = store.confirmRemovals();
             code = confirmed == 0 ? code : confirmed;
         }
         if (code != 0) {
@@ -239,7 +243,7 @@ final class ObjectReads {
                 shard.unlock();
             }
         }
-        int confirmed = store.offloads.confirmRemovals();
+        int confirmed = store.confirmRemovals();
         return confirmed == 0 ? removed : confirmed;
     }
 

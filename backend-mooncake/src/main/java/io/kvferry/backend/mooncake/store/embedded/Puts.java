@@ -4,7 +4,13 @@ package io.kvferry.backend.mooncake.store.embedded;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
-import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectGroup;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.Segment;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreTime;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject.State;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 
 import org.jspecify.annotations.Nullable;

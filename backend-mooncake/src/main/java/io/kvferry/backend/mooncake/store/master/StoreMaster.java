@@ -80,8 +80,7 @@ public final class StoreMaster implements AutoCloseable {
 
     private StoreMaster(Settings settings, LongSupplier nanos) {
         this.ownerTtl = settings.ownerTtl();
-        this.table =
-                new OwnerTable(ownerTtl, nanos, new ForgottenOwners(settings.forgottenFile()));
+        this.table = new OwnerTable(ownerTtl, nanos, new ForgottenOwners(settings.forgottenFile()));
         this.channel = new SideChannel("kvferry-master", StoreSecret.keys(settings.secret()));
         boolean done = false;
         try {

@@ -2,7 +2,7 @@
 package io.kvferry.backend.mooncake.store.directory;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.master.StandingMaster;

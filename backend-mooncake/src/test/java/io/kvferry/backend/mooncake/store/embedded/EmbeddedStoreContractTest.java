@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.embedded;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 
 import org.junit.jupiter.api.Nested;
 

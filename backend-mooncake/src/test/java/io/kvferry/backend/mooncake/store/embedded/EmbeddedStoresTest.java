@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.embedded;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;

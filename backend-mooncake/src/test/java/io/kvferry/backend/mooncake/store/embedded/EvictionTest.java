@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreContract;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;

@@ -5,13 +5,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
-import io.kvferry.backend.mooncake.store.RemovedKeys;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
-import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -175,28 +174,6 @@ class SegmentsTest {
     }
 
     @Test
-    void removalsThatNobodyTakesAreBounded() {
-        var log = new RemovalLog(StoreContract.ONE);
-        var object = new StoredObject(StoreContract.ONE, "k", 0, 1, 0, 0, 0, false, null);
-        for (int i = 0; i <= RemovedKeys.MOST; i++) {
-            log.removed(object);
-        }
-        assertThat(log.drain()).isEqualTo(new Store.Removals(true, List.of()));
-        log.removed(object);
-        assertThat(log.drain()).isEqualTo(new Store.Removals(false, List.of("k")));
-    }
-
-    @Test
-    void removalsThatNobodyTakesAreBoundedInBytes() {
-        var log = new RemovalLog(StoreContract.ONE);
-        for (int i = 0; i < 256; i++) {
-            String key = i + "k".repeat(64 << 10);
-            log.removed(new StoredObject(StoreContract.ONE, key, 0, 1, 0, 0, 0, false, null));
-        }
-        assertThat(log.drain()).isEqualTo(new Store.Removals(true, List.of()));
-    }
-
-    @Test
     void anIdentityThatNobodyHasIsForgotten() throws InterruptedException {
         try (var many = EmbeddedStore.open(StoreConfig.DEFAULT)) {
             for (int i = 0; i < 1000; i++) {
@@ -208,16 +185,5 @@ class SegmentsTest {
             }
             assertThat(many.identities()).isEmpty();
         }
-    }
-
-    @Test
-    void memoryIsFreedWithTheLastCopy() {
-        var segment = new Segment("s", 0, 10 * SIZE);
-        int handle = segment.allocate(SIZE);
-        segment.unmount();
-        assertThat(segment.isFreed()).isFalse();
-        assertThat(segment.allocate(SIZE)).isEqualTo(OffsetAllocator.NONE);
-        segment.release(handle);
-        assertThat(segment.isFreed()).isTrue();
     }
 }

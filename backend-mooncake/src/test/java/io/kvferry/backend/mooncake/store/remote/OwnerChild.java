@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.remote;
 
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.tier.BucketEviction;
 import io.kvferry.backend.mooncake.store.tier.TierConfig;

@@ -7,7 +7,7 @@ import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.store.remote;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
-import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.spi.Deadline;
 
 import java.time.Duration;

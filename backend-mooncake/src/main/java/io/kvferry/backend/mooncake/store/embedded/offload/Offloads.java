@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
@@ -8,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.UnaryOperator;
 
 /// Brings objects to the disk tier: when their put ends, or when they are evicted from memory, and
 /// then their memory goes once they are on disk. Without a tier it does nothing.
@@ -16,36 +20,45 @@ import java.util.TreeMap;
 /// broken or hangs stops offloading for a while, and evictions free memory at once again.
 ///
 /// Threading: any thread.
-final class Offloads implements AutoCloseable {
+public final class Offloads implements AutoCloseable {
     private final @Nullable OffloadLoop loop;
 
-    Offloads(EmbeddedStore store, @Nullable DiskTier tier) {
-        this.loop = tier == null ? null : new OffloadLoop(store, tier);
+    public Offloads(StoreParts parts, @Nullable DiskTier tier) {
+        this.loop = tier == null ? null : new OffloadLoop(parts, tier);
     }
 
     /// Starts the thread that writes; without it [#step] does.
-    void start() {
+    public void start() {
         if (loop != null) {
             loop.start();
         }
     }
 
+    /// Makes an object of a copy on disk.
+    @FunctionalInterface
+    public interface Recovered {
+        /// @return an object that can be read and is in no table yet
+        StoredObject object(DiskObject copy, long now);
+    }
+
     /// What the tier holds from earlier. Called before the store has users.
-    void recover() {
+    ///
+    /// @param intern the one object for an identity
+    public void recover(UnaryOperator<StoreIdentity> intern, Recovered recovered) {
         if (loop != null) {
-            loop.copies.recover();
+            loop.copies.recover(intern, recovered);
         }
     }
 
     /// A lookup found an object. Under the lock of its shard.
-    void looked(StoredObject object) {
+    public void looked(StoredObject object) {
         if (loop != null && !object.hasMemory()) {
             loop.disk.counters().hits.increment();
         }
     }
 
     /// A put has ended. Under the lock of the object's shard.
-    void ended(StoredObject object) {
+    public void ended(StoredObject object) {
         if (loop != null && !loop.disk.config().onEvict()) {
             loop.queue.add(object);
         }
@@ -54,17 +67,17 @@ final class Offloads implements AutoCloseable {
     /// An eviction has chosen an object without a copy on disk. Under the lock of its shard.
     ///
     /// @return whether its memory goes when it is on disk; else it goes now, and the object with it
-    boolean evict(StoredObject object) {
+    public boolean evict(StoredObject object) {
         return loop != null && loop.queue.addEvicted(object);
     }
 
     /// Bytes of memory that go as soon as their objects are on disk.
-    long evictingBytes() {
+    public long evictingBytes() {
         return loop == null ? 0 : loop.queue.evictingBytes();
     }
 
     /// An object is about to be removed. Under the lock of its shard.
-    void removed(StoredObject object) {
+    public void removed(StoredObject object) {
         if (loop != null) {
             loop.copies.removed(object);
         }
@@ -73,19 +86,19 @@ final class Offloads implements AutoCloseable {
     /// Waits until no restart finds again what was removed before this call. Outside of all locks.
     ///
     /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
-    int confirmRemovals() {
+    public int confirmRemovals() {
         return loop == null ? 0 : loop.copies.confirmRemovals();
     }
 
     /// A copy turned out to be lost or damaged.
-    void lost(StoredObject object, DiskObject copy) {
+    public void lost(StoredObject object, DiskObject copy) {
         if (loop != null) {
             loop.copies.lost(object, copy);
         }
     }
 
     /// A put found that the objects cost too much of the heap.
-    void wantHeap() {
+    public void wantHeap() {
         if (loop != null) {
             loop.evictor.wantHeap();
         }
@@ -95,12 +108,12 @@ final class Offloads implements AutoCloseable {
     ///
     /// @param flush whether not to wait for more
     /// @return whether there was something to write
-    boolean step(boolean flush) {
+    public boolean step(boolean flush) {
         return loop != null && loop.step(flush);
     }
 
     /// Now, by the names of Mooncake's metrics; empty without a tier.
-    Map<String, Long> gauges() {
+    public Map<String, Long> gauges() {
         var gauges = new TreeMap<String, Long>();
         if (loop != null) {
             DiskTier disk = loop.disk;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 
@@ -10,14 +10,14 @@ import java.util.List;
 /// under keys of their own.
 ///
 /// Threading: its own monitor; taken inside of shard locks.
-final class ObjectGroup {
+public final class ObjectGroup {
     /// @param identity of all members
-    record Name(StoreIdentity identity, String group) {}
+    public record Name(StoreIdentity identity, String group) {}
 
     /// The group (40), its name (24), its lists (72), its node in the table (48), its lock.
     private static final long GROUP_HEAP = 232;
 
-    final Name name;
+    public final Name name;
     private final List<StoredObject> members = new ArrayList<>(4);
     private volatile long lease;
     private boolean closed;
@@ -27,7 +27,7 @@ final class ObjectGroup {
     }
 
     /// What it costs on the heap beside its members.
-    static long heapBytes(String name) {
+    public static long heapBytes(String name) {
         return GROUP_HEAP + StoredObject.textHeap(name);
     }
 
@@ -37,14 +37,14 @@ final class ObjectGroup {
     }
 
     /// A member was leased: all of them are, unless that is recent.
-    synchronized void extend(long now, long ttl) {
+    public synchronized void extend(long now, long ttl) {
         if (lease - now <= ttl / 2) {
             lease = Math.max(lease, now + ttl);
         }
     }
 
     /// Adds a member; false when the group has gone meanwhile.
-    synchronized boolean add(StoredObject member) {
+    public synchronized boolean add(StoredObject member) {
         if (!closed) {
             member.place = members.size();
             members.add(member);
@@ -55,7 +55,7 @@ final class ObjectGroup {
     /// Takes a member out; the last one gets its place.
     ///
     /// @return whether it was the last one, and the group has gone
-    synchronized boolean remove(StoredObject member) {
+    public synchronized boolean remove(StoredObject member) {
         StoredObject last = members.removeLast();
         if (last != member) {
             members.set(member.place, last);
@@ -65,7 +65,7 @@ final class ObjectGroup {
         return closed;
     }
 
-    synchronized List<StoredObject> members() {
+    public synchronized List<StoredObject> members() {
         return List.copyOf(members);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
 import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
@@ -12,7 +12,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// in it.
 ///
 /// Threading: any thread; a lock of its own around the allocator.
-final class Segment {
+public final class Segment {
     private static final AtomicLong IDS = new AtomicLong();
 
     private final long id = IDS.incrementAndGet();
@@ -26,11 +26,7 @@ final class Segment {
 
     /// @param owner client that mounted it
     /// @throws OutOfMemoryError when there is no memory for it
-    Segment(String name, long owner, long bytes) {
-        this(name, owner, bytes, SegmentMemory.PRIVATE);
-    }
-
-    Segment(String name, long owner, long bytes, SegmentMemory source) {
+    public Segment(String name, long owner, long bytes, SegmentMemory source) {
         this.name = name;
         this.owner = owner;
         this.allocator = new OffsetAllocator(bytes);
@@ -38,19 +34,19 @@ final class Segment {
     }
 
     /// Differs for every mount in this JVM.
-    long id() {
+    public long id() {
         return id;
     }
 
-    String name() {
+    public String name() {
         return name;
     }
 
-    long owner() {
+    public long owner() {
         return owner;
     }
 
-    MemorySegment memory() {
+    public MemorySegment memory() {
         return memory.memory();
     }
 
@@ -106,7 +102,7 @@ final class Segment {
     }
 
     /// Takes no more objects. The memory goes with the last object.
-    void unmount() {
+    public void unmount() {
         lock.lock();
         try {
             mounted = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import java.time.Duration;
 import java.util.function.LongSupplier;
@@ -24,7 +24,7 @@ import java.util.function.LongSupplier;
 ///   count
 /// @param clock monotonic nanoseconds
 /// @param tick pause between two looks for something to evict; zero for a store that does so only
-///   when [EmbeddedStore#tick] is called
+///   when `EmbeddedStore.tick` is called
 public record StoreConfig(
         Duration leaseTime,
         boolean renewLeases,
@@ -158,7 +158,7 @@ public record StoreConfig(
                 tick);
     }
 
-    /// Another clock, and no thread: [EmbeddedStore#tick] is called by whoever moves the clock.
+    /// Another clock, and no thread: `EmbeddedStore.tick` is called by whoever moves the clock.
     public StoreConfig steppedBy(LongSupplier nanos) {
         return new StoreConfig(
                 leaseTime,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.RemovedKeys;
 import io.kvferry.backend.mooncake.store.Store.Removals;
@@ -8,11 +8,11 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 /// Objects of one identity that could be read and have gone, for one user who follows that.
 ///
 /// Threading: any thread; called inside of shard locks.
-final class RemovalLog {
+public final class RemovalLog {
     private final StoreIdentity identity;
     private final RemovedKeys keys = new RemovedKeys();
 
-    RemovalLog(StoreIdentity identity) {
+    public RemovalLog(StoreIdentity identity) {
         this.identity = identity;
     }
 
@@ -23,7 +23,7 @@ final class RemovalLog {
         }
     }
 
-    Removals drain() {
+    public Removals drain() {
         return keys.drain();
     }
 }

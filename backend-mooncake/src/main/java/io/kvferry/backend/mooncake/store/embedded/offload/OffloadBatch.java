@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
-import io.kvferry.backend.mooncake.store.embedded.OffloadQueue.Taken;
-import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.offload.OffloadQueue.Taken;
 import io.kvferry.backend.mooncake.store.tier.BucketSource;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
@@ -26,7 +30,7 @@ final class OffloadBatch implements AutoCloseable {
 
     private static final long PAGES = 2 * 4096;
 
-    private final EmbeddedStore store;
+    private final StoreParts parts;
     private final DiskTier disk;
     private final OffloadQueue queue;
     private final List<Taken> claimed = new ArrayList<>();
@@ -36,8 +40,8 @@ final class OffloadBatch implements AutoCloseable {
     /// How many of the first ones are no longer pinned for the write.
     private int settled;
 
-    OffloadBatch(EmbeddedStore store, DiskTier disk, OffloadQueue queue) {
-        this.store = store;
+    OffloadBatch(StoreParts parts, DiskTier disk, OffloadQueue queue) {
+        this.parts = parts;
         this.disk = disk;
         this.queue = queue;
     }
@@ -85,7 +89,7 @@ final class OffloadBatch implements AutoCloseable {
 
     /// Pins an object for the time of the write.
     private boolean claim(StoredObject object, boolean evicted) {
-        ObjectShard shard = store.objects.shardOf(object.hash);
+        ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
             boolean wanted =
@@ -124,7 +128,7 @@ final class OffloadBatch implements AutoCloseable {
                             object.group == null ? null : object.group.name.group(),
                             object.hardPinned,
                             object.place().memory().asSlice(object.offset, object.size),
-                            store.config.checksums(),
+                            parts.config().checksums(),
                             object.checksum));
         }
         return disk.write(sources, i -> seal(claimed.get(i).object()), copies);
@@ -134,7 +138,7 @@ final class OffloadBatch implements AutoCloseable {
     ///
     /// @return false when it was removed before that
     private boolean seal(StoredObject object) {
-        ObjectShard shard = store.objects.shardOf(object.hash);
+        ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
             object.sealed = object.state == State.COMPLETE;
@@ -149,7 +153,7 @@ final class OffloadBatch implements AutoCloseable {
         for (int i = 0; i < copies.size(); i++) {
             StoredObject object = claimed.get(i).object();
             DiskObject copy = copies.get(i);
-            ObjectShard shard = store.objects.shardOf(object.hash);
+            ObjectShard shard = parts.objects().shardOf(object.hash);
             shard.lock();
             try {
                 settled = i + 1;
@@ -180,18 +184,18 @@ final class OffloadBatch implements AutoCloseable {
     }
 
     private void dropDamaged(StoredObject object) {
-        store.counters.checksumFailures.increment();
+        parts.counters().checksumFailures.increment();
         LOG.warn("other bytes than were put under {}; the object is dropped", object.key);
-        store.objects.erase(object);
+        parts.objects().erase(object);
         object.freeMemory();
     }
 
     /// What was chosen for eviction and is on disk now, unless it was used meanwhile.
     private void dropEvicted(StoredObject object) {
-        if (object.disk != null && object.isEvictable() && !object.isLeased(store.time.now())) {
+        if (object.disk != null && object.isEvictable() && !object.isLeased(parts.time().now())) {
             object.dropMemory();
-            store.counters.evictedKeys.increment();
-            store.counters.evictedBytes.add(object.size);
+            parts.counters().evictedKeys.increment();
+            parts.counters().evictedBytes.add(object.size);
         }
     }
 
@@ -199,7 +203,7 @@ final class OffloadBatch implements AutoCloseable {
     @Override
     public void close() {
         for (Taken taken : claimed.subList(settled, claimed.size())) {
-            letGo(store.objects, taken.object());
+            letGo(parts.objects(), taken.object());
         }
         claimed.clear();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
@@ -13,29 +13,29 @@ import java.util.concurrent.atomic.LongAdder;
 /// master.
 ///
 /// Threading: any thread.
-final class StoreCounters {
-    final LongAdder putStarts = new LongAdder();
-    final LongAdder putStartFailures = new LongAdder();
-    final LongAdder allocFailures = new LongAdder();
-    final LongAdder partialAllocations = new LongAdder();
-    final LongAdder putEnds = new LongAdder();
-    final LongAdder putRevokes = new LongAdder();
-    final LongAdder gets = new LongAdder();
-    final LongAdder getFailures = new LongAdder();
-    final LongAdder hitBytes = new LongAdder();
-    final LongAdder checksumFailures = new LongAdder();
-    final LongAdder exists = new LongAdder();
-    final LongAdder removes = new LongAdder();
-    final LongAdder removeFailures = new LongAdder();
-    final LongAdder evictionAttempts = new LongAdder();
-    final LongAdder evictions = new LongAdder();
-    final LongAdder evictedKeys = new LongAdder();
-    final LongAdder evictedBytes = new LongAdder();
-    final LongAdder discards = new LongAdder();
-    final LongAdder releases = new LongAdder();
+public final class StoreCounters {
+    public final LongAdder putStarts = new LongAdder();
+    public final LongAdder putStartFailures = new LongAdder();
+    public final LongAdder allocFailures = new LongAdder();
+    public final LongAdder partialAllocations = new LongAdder();
+    public final LongAdder putEnds = new LongAdder();
+    public final LongAdder putRevokes = new LongAdder();
+    public final LongAdder gets = new LongAdder();
+    public final LongAdder getFailures = new LongAdder();
+    public final LongAdder hitBytes = new LongAdder();
+    public final LongAdder checksumFailures = new LongAdder();
+    public final LongAdder exists = new LongAdder();
+    public final LongAdder removes = new LongAdder();
+    public final LongAdder removeFailures = new LongAdder();
+    public final LongAdder evictionAttempts = new LongAdder();
+    public final LongAdder evictions = new LongAdder();
+    public final LongAdder evictedKeys = new LongAdder();
+    public final LongAdder evictedBytes = new LongAdder();
+    public final LongAdder discards = new LongAdder();
+    public final LongAdder releases = new LongAdder();
 
     /// @param tier whose counts belong to it
-    Map<String, Long> values(@Nullable DiskTier tier) {
+    public Map<String, Long> values(@Nullable DiskTier tier) {
         var values = new TreeMap<String, Long>();
         long fromDisk = 0;
         if (tier != null) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
@@ -11,9 +11,9 @@ import org.jspecify.annotations.Nullable;
 ///
 /// Threading: fields that change are guarded by the lock of the object's shard. Who has pinned it
 /// may read its memory without.
-final class StoredObject {
+public final class StoredObject {
     /// States of its replica.
-    enum State {
+    public enum State {
         /// Its writer has not said that it is complete.
         PROCESSING,
         COMPLETE,
@@ -29,15 +29,15 @@ final class StoredObject {
     /// String (24), header of its array (16), padding.
     private static final long TEXT_HEAP = 48;
 
-    final StoreIdentity identity;
-    final String key;
-    final int hash;
-    final long size;
-    final long writer;
-    final long put;
-    final long putStart;
-    final boolean hardPinned;
-    final @Nullable ObjectGroup group;
+    public final StoreIdentity identity;
+    public final String key;
+    public final int hash;
+    public final long size;
+    public final long writer;
+    public final long put;
+    public final long putStart;
+    public final boolean hardPinned;
+    public final @Nullable ObjectGroup group;
 
     /// Chain of its bucket.
     @Nullable StoredObject next;
@@ -46,40 +46,40 @@ final class StoredObject {
     int place;
 
     /// Where its memory is; null without. Does not change while it is pinned.
-    @Nullable Segment segment;
+    public @Nullable Segment segment;
 
     int handle = OffsetAllocator.NONE;
-    long offset;
+    public long offset;
 
     /// Its copy on disk. An object that can be read has memory or such a copy, or both.
-    @Nullable DiskObject disk;
+    public @Nullable DiskObject disk;
 
     /// Whether a copy is being written just now.
-    boolean writing;
+    public boolean writing;
 
     /// Whether a restart may find that copy already. Who removes it then waits for the write.
-    boolean sealed;
+    public boolean sealed;
 
     /// How often it was read from disk.
-    int diskReads;
+    public int diskReads;
 
-    State state = State.PROCESSING;
-    int checksum;
+    public State state = State.PROCESSING;
+    public int checksum;
 
     /// Time that the soft pin is to last, from the end of the put on; then when it ends.
-    long softPin;
+    public long softPin;
 
     /// When the last lease ends or ended; also how recently it was used.
-    long lease;
+    public long lease;
 
     /// Copies under way.
-    int pins;
+    public int pins;
 
     /// Whether the memory goes when the last pin does.
     boolean freeOnUnpin;
 
     /// @param put number that tells the puts of one key apart
-    StoredObject(
+    public StoredObject(
             StoreIdentity identity,
             String key,
             int hash,
@@ -103,11 +103,11 @@ final class StoredObject {
     /// What it costs on the heap, a bit more rather than less: itself, its key with two bytes a
     /// character, its place in the table and in the allocator, and its copy on disk, which has the
     /// group once more. What its group costs beside that is counted with the group.
-    long heapBytes() {
+    public long heapBytes() {
         return heapBytes(key, group == null ? null : group.name.group());
     }
 
-    static long heapBytes(String key, @Nullable String group) {
+    public static long heapBytes(String key, @Nullable String group) {
         return OBJECT_HEAP + textHeap(key) + (group == null ? 0 : textHeap(group));
     }
 
@@ -117,42 +117,49 @@ final class StoredObject {
     }
 
     /// Something else that memory can be taken for, and that is in no table.
-    StoredObject copyOf() {
+    public StoredObject copyOf() {
         return new StoredObject(identity, key, hash, size, writer, put, putStart, false, null);
     }
 
     /// When its lease or that of its group ends: before that it is not evicted, and the older it is
     /// the earlier it is.
-    long effectiveLease() {
+    public long effectiveLease() {
         return group == null ? lease : Math.max(lease, group.lease());
     }
 
-    boolean isLeased(long now) {
+    public boolean isLeased(long now) {
         return now < effectiveLease();
     }
 
-    boolean isSoftPinned(long now) {
+    public boolean isSoftPinned(long now) {
         return state == State.COMPLETE && now < softPin;
     }
 
     /// Whether an eviction counts it: what it can free, leased or not.
-    boolean isEvictable() {
+    public boolean isEvictable() {
         return state == State.COMPLETE && pins == 0 && !hardPinned && hasMemory();
     }
 
-    boolean hasMemory() {
+    public boolean hasMemory() {
         return handle != OffsetAllocator.NONE;
     }
 
-    Segment place() {
+    public Segment place() {
         if (segment == null) {
             throw new IllegalStateException("an object without a place");
         }
         return segment;
     }
 
+    /// Takes over the memory of another one.
+    public void takePlaceOf(StoredObject other) {
+        segment = other.segment;
+        offset = other.offset;
+        handle = other.handle;
+    }
+
     /// Frees the memory now, or with the last pin.
-    void freeMemory() {
+    public void freeMemory() {
         if (pins > 0) {
             freeOnUnpin = true;
         } else if (hasMemory()) {
@@ -161,13 +168,13 @@ final class StoredObject {
     }
 
     /// Frees the memory of an object that nobody has pinned.
-    void dropMemory() {
+    public void dropMemory() {
         place().release(handle);
         handle = OffsetAllocator.NONE;
         segment = null;
     }
 
-    void unpin() {
+    public void unpin() {
         pins--;
         if (pins == 0 && freeOnUnpin) {
             freeOnUnpin = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.toolkit.disk.Errno;
@@ -27,17 +29,17 @@ final class OffloadLoop implements AutoCloseable {
     final OffloadQueue queue;
     final DiskCopies copies;
     final DiskEvictor evictor;
-    private final EmbeddedStore store;
+    private final StoreParts parts;
     private final OffloadPause pause;
     private @Nullable Thread thread;
 
-    OffloadLoop(EmbeddedStore store, DiskTier disk) {
-        this.store = store;
+    OffloadLoop(StoreParts parts, DiskTier disk) {
+        this.parts = parts;
         this.disk = disk;
-        this.pause = new OffloadPause(disk, store.time);
-        this.queue = new OffloadQueue(disk, pause, store.config);
-        this.copies = new DiskCopies(store, disk);
-        this.evictor = new DiskEvictor(store, disk, copies, pause);
+        this.pause = new OffloadPause(disk, parts.time());
+        this.queue = new OffloadQueue(disk, pause, parts.config());
+        this.copies = new DiskCopies(parts, disk);
+        this.evictor = new DiskEvictor(parts, disk, copies, pause);
     }
 
     void start() {
@@ -88,7 +90,7 @@ final class OffloadLoop implements AutoCloseable {
             return false;
         }
         evictor.makeHeap();
-        try (var batch = new OffloadBatch(store, disk, queue)) {
+        try (var batch = new OffloadBatch(parts, disk, queue)) {
             if (!batch.fill(flush)) {
                 return false;
             }
@@ -124,7 +126,7 @@ final class OffloadLoop implements AutoCloseable {
     /// Those whose eviction waits for the disk stay in memory.
     private void letGoOfEvicted() {
         for (StoredObject object : queue.drainEvicted()) {
-            OffloadBatch.letGo(store.objects, object);
+            OffloadBatch.letGo(parts.objects(), object);
         }
     }
 

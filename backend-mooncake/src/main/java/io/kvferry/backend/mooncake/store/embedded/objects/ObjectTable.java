@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -10,7 +10,7 @@ import java.util.function.Consumer;
 /// All objects of a store, in shards by the hash of their keys.
 ///
 /// Threading: any thread; see [ObjectShard].
-final class ObjectTable {
+public final class ObjectTable {
     private static final int SHARD_BITS = 8;
 
     private final ObjectShard[] shards = new ObjectShard[1 << SHARD_BITS];
@@ -19,32 +19,32 @@ final class ObjectTable {
     private final CopyOnWriteArrayList<RemovalLog> followers = new CopyOnWriteArrayList<>();
     private final AtomicLong heap = new AtomicLong();
 
-    ObjectTable() {
+    public ObjectTable() {
         for (int i = 0; i < shards.length; i++) {
             shards[i] = new ObjectShard();
         }
     }
 
     /// @param identityHash hash of the identity, which its user computes once
-    static int hash(int identityHash, String key) {
+    public static int hash(int identityHash, String key) {
         int mixed = (identityHash * 31 + key.hashCode()) * 0x9e37_79b9;
         return mixed ^ (mixed >>> 15);
     }
 
-    static int shardIndex(int hash) {
+    public static int shardIndex(int hash) {
         return hash >>> (Integer.SIZE - SHARD_BITS);
     }
 
-    ObjectShard shardOf(int hash) {
+    public ObjectShard shardOf(int hash) {
         return shards[shardIndex(hash)];
     }
 
-    ObjectShard shard(int index) {
+    public ObjectShard shard(int index) {
         return shards[index];
     }
 
     /// All objects, one shard locked at a time, from a random one on.
-    void forEach(Consumer<StoredObject> visitor) {
+    public void forEach(Consumer<StoredObject> visitor) {
         int start = ThreadLocalRandom.current().nextInt(shards.length);
         for (int i = 0; i < shards.length; i++) {
             ObjectShard shard = shards[(start + i) % shards.length];
@@ -57,7 +57,7 @@ final class ObjectTable {
         }
     }
 
-    long size() {
+    public long size() {
         long sum = 0;
         for (ObjectShard shard : shards) {
             shard.lock();
@@ -70,7 +70,7 @@ final class ObjectTable {
         return sum;
     }
 
-    ObjectGroup group(ObjectGroup.Name name) {
+    public ObjectGroup group(ObjectGroup.Name name) {
         return groups.computeIfAbsent(
                 name,
                 made -> {
@@ -80,24 +80,24 @@ final class ObjectTable {
     }
 
     /// Adds an object whose key is not there to its shard, whose lock the caller holds.
-    void add(StoredObject object) {
+    public void add(StoredObject object) {
         heap.addAndGet(object.heapBytes());
         shardOf(object.hash).add(object);
     }
 
     /// What all objects and groups cost on the heap.
-    long heapBytes() {
+    public long heapBytes() {
         return heap.get();
     }
 
     /// An object that is in no table any more is kept, or is so no longer.
-    void keep(StoredObject object, boolean kept) {
+    public void keep(StoredObject object, boolean kept) {
         heap.addAndGet(kept ? object.heapBytes() : -object.heapBytes());
     }
 
     /// Takes an object out of its shard, whose lock the caller holds, and out of its group. Its
     /// memory is the caller's to free.
-    void erase(StoredObject object) {
+    public void erase(StoredObject object) {
         if (!shardOf(object.hash).remove(object)) {
             throw new IllegalStateException("object is not in the table: " + object.key);
         }
@@ -113,16 +113,16 @@ final class ObjectTable {
     }
 
     /// From now on `log` hears what goes.
-    void follow(RemovalLog log) {
+    public void follow(RemovalLog log) {
         followers.add(log);
     }
 
-    void unfollow(RemovalLog log) {
+    public void unfollow(RemovalLog log) {
         followers.remove(log);
     }
 
     /// Forgets a group that has no member any more.
-    void dropGroup(ObjectGroup group) {
+    public void dropGroup(ObjectGroup group) {
         if (groups.remove(group.name, group)) {
             heap.addAndGet(-ObjectGroup.heapBytes(group.name.group()));
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreTime;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
 import org.slf4j.Logger;

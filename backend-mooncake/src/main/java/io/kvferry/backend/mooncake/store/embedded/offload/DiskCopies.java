@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
-import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.offload.Offloads.Recovered;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
@@ -11,6 +16,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 
 /// The copies that objects have on disk: found when the store starts, removed with their objects,
 /// lost.
@@ -22,27 +28,29 @@ import java.util.concurrent.TimeUnit;
 final class DiskCopies {
     private static final Logger LOG = LoggerFactory.getLogger(DiskCopies.class);
 
-    private final EmbeddedStore store;
+    private final StoreParts parts;
     private final DiskTier disk;
 
     /// Objects that were removed while a bucket was being written in which a restart may find them.
     private int removedSealed;
 
-    DiskCopies(EmbeddedStore store, DiskTier disk) {
-        this.store = store;
+    DiskCopies(StoreParts parts, DiskTier disk) {
+        this.parts = parts;
         this.disk = disk;
     }
 
     /// Makes objects of what the tier holds from earlier. Called before the store has users.
-    void recover() {
-        long now = store.time.now();
-        List<DiskObject> found = disk.recover(store::intern);
+    ///
+    /// @param intern the one object for an identity
+    void recover(UnaryOperator<StoreIdentity> intern, Recovered recovered) {
+        long now = parts.time().now();
+        List<DiskObject> found = disk.recover(intern);
         for (DiskObject copy : found) {
-            StoredObject object = store.puts.recovered(copy, now);
-            ObjectShard shard = store.objects.shardOf(object.hash);
+            StoredObject object = recovered.object(copy, now);
+            ObjectShard shard = parts.objects().shardOf(object.hash);
             shard.lock();
             try {
-                store.objects.add(object);
+                parts.objects().add(object);
             } finally {
                 shard.unlock();
             }
@@ -67,12 +75,9 @@ final class DiskCopies {
     ///
     /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
     int confirmRemovals() {
-        int code = 0;
-        if (!awaitSealed(disk.config().ioLimit().toNanos()) || disk.confirmRemovals() != 0) {
-            code = StoreCode.FILE_WRITE_FAIL.number();
-        }
-        // A store that is closed forgets what its disk goes on to have.
-        return store.isClosed() ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number() : code;
+        boolean certain =
+                awaitSealed(disk.config().ioLimit().toNanos()) && disk.confirmRemovals() == 0;
+        return certain ? 0 : StoreCode.FILE_WRITE_FAIL.number();
     }
 
     private synchronized boolean awaitSealed(long nanos) {
@@ -100,7 +105,7 @@ final class DiskCopies {
 
     /// A copy turned out to be lost or damaged.
     void lost(StoredObject object, DiskObject copy) {
-        ObjectShard shard = store.objects.shardOf(object.hash);
+        ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
             if (object.disk == copy) {
@@ -117,7 +122,7 @@ final class DiskCopies {
     void detach(StoredObject object) {
         object.disk = null;
         if (!object.hasMemory() && object.state == State.COMPLETE) {
-            store.objects.erase(object);
+            parts.objects().erase(object);
         }
     }
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
-import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.Segment;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject.State;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
 import java.lang.foreign.MemorySegment;
@@ -10,28 +14,28 @@ import java.util.List;
 /// Keeps in memory again what is read from disk often, where there is room.
 ///
 /// Threading: any thread.
-final class Promotions {
-    private final EmbeddedStore store;
+public final class Promotions {
+    private final StoreParts parts;
     private final DiskTier tier;
 
-    Promotions(EmbeddedStore store, DiskTier tier) {
-        this.store = store;
+    public Promotions(StoreParts parts, DiskTier tier) {
+        this.parts = parts;
         this.tier = tier;
     }
 
     /// An object was read from disk, and is pinned by the caller.
     ///
     /// @param value its bytes
-    void read(StoredObject object, MemorySegment value) {
+    public void read(StoredObject object, MemorySegment value) {
         tier.counters().hitBytes.add(object.size);
         int after = tier.config().promoteAfter();
         if (after == 0 || !isDue(object, after)) {
             return;
         }
         var place = object.copyOf();
-        long high = (long) (store.config.highWatermark() * store.segments.capacity());
-        if (store.segments.usedBytes() + object.size > high
-                || !store.segments.place(place, object.size, List.of())) {
+        long high = (long) (parts.config().highWatermark() * parts.segments().capacity());
+        if (parts.segments().usedBytes() + object.size > high
+                || !parts.segments().place(place, object.size, List.of())) {
             tier.counters().promotionsWithoutRoom.increment();
             return;
         }
@@ -46,7 +50,7 @@ final class Promotions {
     }
 
     private boolean isDue(StoredObject object, int after) {
-        ObjectShard shard = store.objects.shardOf(object.hash);
+        ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
             object.diskReads++;
@@ -61,17 +65,15 @@ final class Promotions {
     /// A segment that is unmounted just now is looked through after it has left the table, so an
     /// object that gets memory in it before that is found there.
     private boolean attach(StoredObject object, StoredObject place, Segment segment) {
-        ObjectShard shard = store.objects.shardOf(object.hash);
+        ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
             if (object.state != State.COMPLETE
                     || object.hasMemory()
-                    || !store.segments.all().contains(segment)) {
+                    || !parts.segments().all().contains(segment)) {
                 return false;
             }
-            object.segment = segment;
-            object.offset = place.offset;
-            object.handle = place.handle;
+            object.takePlaceOf(place);
             return true;
         } finally {
             shard.unlock();

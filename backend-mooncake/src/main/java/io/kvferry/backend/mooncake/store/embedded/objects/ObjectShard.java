@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 
@@ -12,7 +12,7 @@ import java.util.function.Consumer;
 /// lookup makes no key object.
 ///
 /// Threading: every method but [#lock] and [#unlock] by who holds the lock.
-final class ObjectShard {
+public final class ObjectShard {
     private static final int FIRST_BUCKETS = 16;
     private static final int MOST_BUCKETS = 1 << 30;
 
@@ -20,16 +20,16 @@ final class ObjectShard {
     private @Nullable StoredObject[] buckets = new StoredObject[FIRST_BUCKETS];
     private int size;
 
-    void lock() {
+    public void lock() {
         lock.lock();
     }
 
-    void unlock() {
+    public void unlock() {
         lock.unlock();
     }
 
     @SuppressWarnings("ReferenceEquality")
-    @Nullable StoredObject find(StoreIdentity identity, String key, int hash) {
+    public @Nullable StoredObject find(StoreIdentity identity, String key, int hash) {
         for (StoredObject at = buckets[hash & (buckets.length - 1)]; at != null; at = at.next) {
             if (at.hash == hash
                     && at.identity == identity // one object per identity and store
@@ -75,7 +75,7 @@ final class ObjectShard {
     }
 
     /// All objects; `visitor` may remove the one that it gets.
-    void forEach(Consumer<StoredObject> visitor) {
+    public void forEach(Consumer<StoredObject> visitor) {
         for (int slot = 0; slot < buckets.length; slot++) {
             for (StoredObject at = buckets[slot]; at != null; ) {
                 StoredObject following = at.next;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectShard;
+import io.kvferry.backend.mooncake.store.embedded.objects.ObjectTable;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.Bucket;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
@@ -10,14 +14,14 @@ import io.kvferry.backend.mooncake.store.tier.DiskTier;
 ///
 /// Threading: one thread at a time; [#wantHeap] any.
 final class DiskEvictor {
-    private final EmbeddedStore store;
+    private final StoreParts parts;
     private final DiskTier disk;
     private final DiskCopies copies;
     private final OffloadPause pause;
     private volatile boolean heapWanted;
 
-    DiskEvictor(EmbeddedStore store, DiskTier disk, DiskCopies copies, OffloadPause pause) {
-        this.store = store;
+    DiskEvictor(StoreParts parts, DiskTier disk, DiskCopies copies, OffloadPause pause) {
+        this.parts = parts;
         this.disk = disk;
         this.copies = copies;
         this.pause = pause;
@@ -64,11 +68,11 @@ final class DiskEvictor {
     void makeHeap() {
         boolean wanted = heapWanted;
         heapWanted = false;
-        if (!wanted && store.heapShare() <= store.config.highWatermark()) {
+        if (!wanted && parts.heapShare() <= parts.config().highWatermark()) {
             return;
         }
         for (Bucket victim : disk.victims()) {
-            if (pause.isOn() || (!wanted && store.heapShare() <= store.config.highWatermark())) {
+            if (pause.isOn() || (!wanted && parts.heapShare() <= parts.config().highWatermark())) {
                 return;
             }
             wanted &= !evict(victim, true);
@@ -106,7 +110,7 @@ final class DiskEvictor {
     /// @return whether the copy can be spared
     private boolean visit(DiskObject copy, boolean drop, boolean whole) {
         int hash = ObjectTable.hash(copy.identity().hashCode(), copy.key());
-        ObjectShard shard = store.objects.shardOf(hash);
+        ObjectShard shard = parts.objects().shardOf(hash);
         shard.lock();
         try {
             StoredObject object = shard.find(copy.identity(), copy.key(), hash);
@@ -117,11 +121,11 @@ final class DiskEvictor {
                 return object.hasMemory()
                         || (object.pins == 0
                                 && !object.hardPinned
-                                && !object.isLeased(store.time.now()));
+                                && !object.isLeased(parts.time().now()));
             }
             copies.detach(object);
-            if (whole && object.isEvictable() && !object.isLeased(store.time.now())) {
-                store.objects.erase(object);
+            if (whole && object.isEvictable() && !object.isLeased(parts.time().now())) {
+                parts.objects().erase(object);
                 object.freeMemory();
             }
             return true;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.offload;
 
+import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 
 import org.jspecify.annotations.Nullable;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.embedded.objects;
 
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
 
@@ -15,7 +15,7 @@ import java.util.function.IntUnaryOperator;
 /// then consecutive ones from a random start.
 ///
 /// Threading: any thread; readers see a snapshot.
-final class SegmentTable {
+public final class SegmentTable {
     /// Segments tried for one object.
     private static final int MOST_TRIES = 100;
 
@@ -23,19 +23,19 @@ final class SegmentTable {
     private volatile Segment[] segments = {};
     private boolean closed;
 
-    SegmentTable() {
+    public SegmentTable() {
         this(bound -> ThreadLocalRandom.current().nextInt(bound));
     }
 
     /// @param random a number from 0 to its argument, exclusive
-    SegmentTable(IntUnaryOperator random) {
+    public SegmentTable(IntUnaryOperator random) {
         this.random = random;
     }
 
     /// Adds a segment.
     ///
     /// @return false when the table is closed
-    synchronized boolean add(Segment segment) {
+    public synchronized boolean add(Segment segment) {
         if (closed) {
             return false;
         }
@@ -46,11 +46,11 @@ final class SegmentTable {
     }
 
     /// Takes no more segments.
-    synchronized void close() {
+    public synchronized void close() {
         closed = true;
     }
 
-    synchronized void remove(List<Segment> gone) {
+    public synchronized void remove(List<Segment> gone) {
         segments =
                 Arrays.stream(segments)
                         .filter(segment -> !gone.contains(segment))
@@ -58,19 +58,19 @@ final class SegmentTable {
     }
 
     /// All segments of a name, in the order of mounting.
-    List<Segment> named(String name) {
+    public List<Segment> named(String name) {
         return Arrays.stream(segments).filter(segment -> segment.name().equals(name)).toList();
     }
 
-    List<Segment> all() {
+    public List<Segment> all() {
         return List.of(segments);
     }
 
-    int count() {
+    public int count() {
         return segments.length;
     }
 
-    long capacity() {
+    public long capacity() {
         long sum = 0;
         for (Segment segment : segments) {
             sum += segment.capacity();
@@ -79,7 +79,7 @@ final class SegmentTable {
     }
 
     /// Bytes of the largest one.
-    long largest() {
+    public long largest() {
         long largest = 0;
         for (Segment segment : segments) {
             largest = Math.max(largest, segment.capacity());
@@ -87,7 +87,7 @@ final class SegmentTable {
         return largest;
     }
 
-    long usedBytes() {
+    public long usedBytes() {
         long sum = 0;
         for (Segment segment : segments) {
             sum += segment.usedBytes();
@@ -95,7 +95,7 @@ final class SegmentTable {
         return sum;
     }
 
-    long largestFree() {
+    public long largestFree() {
         long largest = 0;
         for (Segment segment : segments) {
             largest = Math.max(largest, segment.largestFree());
@@ -106,7 +106,7 @@ final class SegmentTable {
     /// Gives `object` a place.
     ///
     /// @return false without room
-    boolean place(StoredObject object, long bytes, List<String> preferred) {
+    public boolean place(StoredObject object, long bytes, List<String> preferred) {
         Segment[] now = segments;
         if (now.length == 1) {
             return place(object, bytes, now[0]);
