@@ -87,6 +87,11 @@ final class FolderScan {
         return count;
     }
 
+    /// For tests of how often: scans that are over. Waits for the end of one that runs.
+    synchronized int scans() {
+        return number;
+    }
+
     /// Lists a subfolder whose entries may have changed since it was listed; answers whether it
     /// did.
     private boolean listIfChanged(int i, List<Found> found) throws IOException {

@@ -304,6 +304,11 @@ final class StoreCore {
         return scan.foldersListed();
     }
 
+    /// For tests of how often the folder is looked at.
+    int scans() {
+        return scan.scans();
+    }
+
     /// Looks at the folder now, so that what others evicted is known.
     void look(long deadlineNanos) {
         lock.look(scan::run, deadlineNanos);
