@@ -126,7 +126,7 @@ class RunInterleavingTest {
     @Tag("soak")
     @Timeout(3600)
     void everyTokenIsRightForLong() throws Exception {
-        for (int i = 0; i < 30; i++) {
+        for (int i = 0; i < Integer.getInteger("kvferry.soak.seeds", 30); i++) {
             run(System.nanoTime(), 300);
         }
     }

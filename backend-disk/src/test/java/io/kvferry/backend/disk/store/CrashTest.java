@@ -58,7 +58,7 @@ class CrashTest {
     @Tag("soak")
     @Timeout(1800)
     void neverShowsAPartOfABlockAfterHundredsOfKills() throws Exception {
-        killAtRandom(400);
+        killAtRandom(Integer.getInteger("kvferry.soak.kills", 400));
     }
 
     private void killAtRandom(int rounds) throws Exception {

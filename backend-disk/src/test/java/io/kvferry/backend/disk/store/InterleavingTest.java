@@ -163,7 +163,7 @@ class InterleavingTest {
     @Timeout(3600)
     void everyByteIsRightForLong() throws Exception {
         makeSecrets();
-        for (int i = 0; i < 200; i++) {
+        for (int i = 0; i < Integer.getInteger("kvferry.soak.seeds", 200); i++) {
             run(System.nanoTime(), 1000);
         }
     }

@@ -27,12 +27,15 @@ import java.util.Map;
 /// nothing else is ever loaded with wrong bytes.
 @SuppressWarnings("NullAway") // look-ups of what the test put there
 class PowerCutTest {
-    private static final long BYTES = 5000;
+    private static final long SMALL = 5000;
+    private static final long SEVERAL_PIECES = GatherWriter.PIECE_BYTES * 3 / 2;
     private static final int LAST = 6;
 
     @TempDir Path disk;
 
     private final RecordingCalls calls = new RecordingCalls(FileCalls.ofPlatform());
+
+    private long bytes = SMALL;
 
     /// The number of changes made when a strict store reported the block.
     private final Map<Integer, Integer> promised = new LinkedHashMap<>();
@@ -47,7 +50,7 @@ class PowerCutTest {
     private void save(BlockStore store, int number, BlockResult expected) {
         var result =
                 new StoreDriver(store)
-                        .save(BlockKey.of("k" + number), StoreDriver.block(number, BYTES));
+                        .save(BlockKey.of("k" + number), StoreDriver.block(number, bytes));
         assertThat(result).isEqualTo(expected);
         if (store.config().durability() == Durability.STRICT) {
             promised.put(number, calls.count());
@@ -72,6 +75,24 @@ class PowerCutTest {
                 save(strict, i, i < 4 ? BlockResult.Done.PRESENT : BlockResult.Done.STORED);
             }
             save(careless, LAST, BlockResult.Done.STORED);
+        }
+        for (int count = 0; count <= calls.count(); count++) {
+            verify(count, unsynced);
+        }
+    }
+
+    /// Their header is written twice, the first time with the first piece.
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void keepsBlocksThatAreWrittenInSeveralPieces(RecordingCalls.Unsynced unsynced) {
+        calls.gathers = true;
+        bytes = SEVERAL_PIECES;
+        try (var careless = open(Durability.NONE);
+                var strict = open(Durability.STRICT)) {
+            save(careless, 0, BlockResult.Done.STORED);
+            save(strict, 0, BlockResult.Done.PRESENT);
+            save(strict, 1, BlockResult.Done.STORED);
+            save(careless, 2, BlockResult.Done.STORED);
         }
         for (int count = 0; count <= calls.count(); count++) {
             verify(count, unsynced);
@@ -125,7 +146,7 @@ class PowerCutTest {
                             .withQuota(2 * (4096 + 8192), 1, 1);
             try (var careless = BlockStore.open(small, StoreListener.NONE, calls)) {
                 // Of another size, so that nothing of the file is left.
-                var other = StoreDriver.block(LAST + 1, 3 * BYTES);
+                var other = StoreDriver.block(LAST + 1, 3 * SMALL);
                 assertThat(new StoreDriver(careless).save(BlockKey.of("other"), other))
                         .isEqualTo(BlockResult.Done.STORED);
                 save(careless, 0, BlockResult.Done.STORED);
@@ -148,10 +169,10 @@ class PowerCutTest {
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);
             for (int i = 0; i <= LAST; i++) {
-                var target = StoreDriver.empty(BYTES);
+                var target = StoreDriver.empty(bytes);
                 BlockResult result = driver.load(BlockKey.of("k" + i), target);
                 if (result == BlockResult.Done.LOADED) {
-                    assertThat(StoreDriver.same(StoreDriver.block(i, BYTES), target)).isTrue();
+                    assertThat(StoreDriver.same(StoreDriver.block(i, bytes), target)).isTrue();
                 } else {
                     assertThat(promised.getOrDefault(i, Integer.MAX_VALUE))
                             .as("block %d after change %d: %s", i, count, result)

@@ -17,8 +17,8 @@ import java.util.SplittableRandom;
 /// What the child JVM of [CrashTest] runs: saves blocks whose bytes follow from their number.
 public final class StoreChild {
     static final int KEYS = 40;
-    static final long BLOCK_BYTES = 300_000; // more than a save writes at once
-    static final long FILE_BYTES = 4096 + 303_104;
+    static final long BLOCK_BYTES = 1_320_000; // more than a save writes at once
+    static final long FILE_BYTES = 4096 + 1_323_008;
     static final int DIED_AT_CALL = 77;
 
     private StoreChild() {}

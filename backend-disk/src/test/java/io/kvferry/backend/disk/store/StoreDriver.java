@@ -10,7 +10,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -110,11 +109,9 @@ final class StoreDriver {
         var random = new SplittableRandom(seed);
         return java.util.Arrays.stream(sizes)
                 .mapToObj(size -> {
-                    MemorySegment segment = Arena.ofAuto().allocate(size, 64);
-                    for (long i = 0; i < size; i++) {
-                        segment.set(ValueLayout.JAVA_BYTE, i, (byte) random.nextInt());
-                    }
-                    return segment;
+                    var bytes = new byte[Math.toIntExact(size)];
+                    random.nextBytes(bytes);
+                    return Arena.ofAuto().allocate(size, 64).copyFrom(MemorySegment.ofArray(bytes));
                 })
                 .toList();
     }
