@@ -5,7 +5,6 @@ import io.kvferry.benchmarks.CProgram;
 import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -14,41 +13,45 @@ import java.util.List;
 /// that none of it is in the processor's caches.
 ///
 /// @param c compiled
-record ColdMemory(CProgram c) implements FileLimit {
+/// @param likeStore with the calls of the store instead of those that a file needs at least
+record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
     static final String SOURCE = "files.c";
 
     @Override
     public String title() {
-        return "C";
+        return likeStore ? "C as the store" : "C";
     }
 
     @Override
-    public Work run(
-            Path folder,
-            String name,
-            boolean write,
-            long bytes,
-            int files,
-            int threads,
-            boolean direct)
-            throws IOException, InterruptedException {
-        Files.createDirectories(folder);
+    public Path home(Path folder) {
+        return likeStore ? folder.resolveSibling("limit-blocks") : folder;
+    }
+
+    @Override
+    public Work run(Turn turn) throws IOException, InterruptedException {
         var words =
                 Tool.run(
                                 Duration.ofMinutes(5),
                                 List.of(
                                         c.program().toString(),
-                                        write ? "write" : "read",
-                                        folder.toString(),
-                                        name,
-                                        String.valueOf(bytes),
-                                        String.valueOf(files),
-                                        String.valueOf(threads),
-                                        direct ? "1" : "0"))
+                                        work(turn.write()),
+                                        turn.folder().toString(),
+                                        turn.name(),
+                                        String.valueOf(turn.bytes()),
+                                        String.valueOf(turn.files()),
+                                        String.valueOf(turn.threads()),
+                                        turn.direct() ? "1" : "0",
+                                        String.valueOf(turn.blocks()),
+                                        String.valueOf(turn.bytesPerCall())))
                         .strip()
                         .split(" ");
-        double seconds = Long.parseLong(words[0]) / 1e9;
-        double micros = Long.parseLong(words[1]) / 1e3;
-        return new Work(bytes * files / seconds, micros / files, bytes * files);
+        return turn.took(Long.parseLong(words[0]) / 1e9, Long.parseLong(words[1]) / 1e3);
+    }
+
+    private String work(boolean write) {
+        if (likeStore) {
+            return write ? "save" : "load";
+        }
+        return write ? "write" : "read";
     }
 }

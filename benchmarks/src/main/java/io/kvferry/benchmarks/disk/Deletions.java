@@ -19,11 +19,11 @@ final class Deletions {
         each(threads, count, i -> Files.delete(folder.resolve("deleted." + i)));
     }
 
-    /// Deletes the files of a folder whose names begin with `name` and a dot; answers the
+    /// Deletes the files below a folder whose names begin with `name` and a dot; answers the
     /// nanoseconds that it took.
     static long delete(Path folder, String name, int threads) throws Exception {
         List<Path> files;
-        try (var all = Files.list(folder)) {
+        try (var all = Files.walk(folder)) {
             files =
                     all.filter(file -> file.getFileName().toString().startsWith(name + "."))
                             .toList();

@@ -17,7 +17,7 @@ import java.util.Set;
 import java.util.stream.Collectors;
 
 /// Saves and loads of the block store, direct and buffered, in rounds in which it takes turns with
-/// two limits; medians of five, and of the ratio of each round also the least and the greatest.
+/// limits; medians of five, and of the ratio of each round also the least and the greatest.
 ///
 /// What all do is the same: every block, or every run of blocks, becomes a file of its own, written
 /// once by one of 4 threads, not synced, and is read whole from the disk later. On top of it the
@@ -29,7 +29,9 @@ import java.util.stream.Collectors;
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
 /// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
-/// for every block of a turn.
+/// for every block of a turn. In its other form [ColdMemory] does that too, with all the calls of
+/// the store and a pass over the bytes in place of the checksum: what a ratio to it lacks of one is
+/// the program's, what a ratio to the others lacks beside is the price of the checks.
 ///
 /// The limits make their files in the folder in which the store makes its own: file systems such as
 /// ext4 choose where a new file's inode and bytes go by its folder, and without a journal ext4
@@ -41,7 +43,7 @@ import java.util.stream.Collectors;
 /// 4 threads; and `deleted`, in which many files were deleted from that folder just before.
 public final class DiskBenchmark implements Benchmark {
     private static final int THREADS = 4;
-    private static final String BLOCKS = "1024,256,32,256x16,32x64";
+    private static final String BLOCKS = "1024,256,32,1024x4,256x16,32x64";
     private static final String QUICK_BLOCKS = "256,32,32x64";
 
     /// Blocks of one size, in files of their own or several to a file.
@@ -91,8 +93,8 @@ public final class DiskBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "block store against fio and a C program with files of the same size; --dir DIR,"
-                + " --fs here,loop, --states empty,full,deleted, --io direct,buffered, --blocks 1024,256,32,256x16,32x64 (KiB x"
+        return "block store against fio and C programs with files of the same size; --dir DIR,"
+                + " --fs here,loop, --states empty,full,deleted, --io direct,buffered, --blocks 1024,256,32,1024x4,256x16,32x64 (KiB x"
                 + " blocks per file); rows are printed as they come, and all of them at the end";
     }
 
@@ -105,7 +107,10 @@ public final class DiskBenchmark implements Benchmark {
         Fio.find().ifPresent(limits::add);
         var c = CProgram.compile(ColdMemory.class, ColdMemory.SOURCE);
         try {
-            c.map(ColdMemory::new).ifPresent(limits::add);
+            c.ifPresent(program -> {
+                limits.add(new ColdMemory(program, false));
+                limits.add(new ColdMemory(program, true));
+            });
             run(
                     wanted,
                     base,
@@ -130,7 +135,9 @@ public final class DiskBenchmark implements Benchmark {
             }
         }
         if (systems.contains("loop")) {
-            try (var loop = LoopFileSystem.mount(base, 20L * wanted.bytes())) {
+            // Room for what all make in a row, and as much again for their warm-up and the journal.
+            long room = 2L * DiskRounds.ROUNDS * (1 + limits.size()) * wanted.bytes();
+            try (var loop = LoopFileSystem.mount(base, room)) {
                 if (loop.folder().isPresent()) {
                     all("loop", loop.folder().get(), limits, wanted, table);
                 }

@@ -18,7 +18,7 @@ import java.util.Locale;
 ///
 /// Threading: one thread.
 final class DiskRounds {
-    private static final int ROUNDS = 5;
+    static final int ROUNDS = 5;
     private static final long WARM_UP_NANOS = 5_000_000_000L;
     private static final int LEAST_WARM_UPS = 40;
 
@@ -134,7 +134,10 @@ final class DiskRounds {
                     .add(
                             state == State.FULL
                                     ? written.and(
-                                            Deletions.delete(files, name(who, round), threads))
+                                            Deletions.delete(
+                                                    limits.get(who).home(files),
+                                                    name(who, round),
+                                                    threads))
                                     : written);
         }
     }
@@ -154,7 +157,17 @@ final class DiskRounds {
     private FileLimit.Work move(int who, Path files, int round, boolean write, int count)
             throws Exception {
         long bytes = (long) block * run;
-        return limits.get(who).run(files, name(who, round), write, bytes, count, threads, direct);
+        return limits.get(who)
+                .run(
+                        new FileLimit.Turn(
+                                files,
+                                name(who, round),
+                                write,
+                                bytes,
+                                run,
+                                count,
+                                threads,
+                                direct));
     }
 
     private static String name(int who, int round) {

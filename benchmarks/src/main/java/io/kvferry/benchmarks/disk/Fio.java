@@ -4,7 +4,6 @@ package io.kvferry.benchmarks.disk;
 import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -30,42 +29,33 @@ public final class Fio implements FileLimit {
     }
 
     @Override
-    public Work run(
-            Path folder,
-            String name,
-            boolean write,
-            long bytes,
-            int files,
-            int threads,
-            boolean direct)
-            throws IOException, InterruptedException {
-        Files.createDirectories(folder);
+    public Work run(Turn turn) throws IOException, InterruptedException {
         String json =
                 Tool.run(
                         Duration.ofMinutes(5),
                         List.of(
                                 program.toString(),
-                                "--name=" + name,
-                                "--directory=" + folder,
-                                "--rw=" + (write ? "write" : "read"),
-                                "--bs=" + bytes,
-                                "--filesize=" + bytes,
-                                "--nrfiles=" + files / threads,
-                                "--numjobs=" + threads,
+                                "--name=" + turn.name(),
+                                "--directory=" + turn.folder(),
+                                "--rw=" + (turn.write() ? "write" : "read"),
+                                "--bs=" + turn.bytesPerCall(),
+                                "--filesize=" + turn.bytes(),
+                                "--nrfiles=" + turn.files() / turn.threads(),
+                                "--numjobs=" + turn.threads(),
                                 "--openfiles=1",
                                 "--file_service_type=sequential",
                                 "--create_on_open=1",
                                 "--fallocate=none",
                                 "--ioengine=psync",
                                 "--thread",
-                                "--invalidate=" + (direct ? 1 : 0),
+                                "--invalidate=" + (turn.direct() ? 1 : 0),
                                 "--group_reporting",
-                                "--direct=" + (direct ? 1 : 0),
+                                "--direct=" + (turn.direct() ? 1 : 0),
                                 "--output-format=json"));
         var rate =
                 Pattern.compile(
                                 "\""
-                                        + (write ? "write" : "read")
+                                        + (turn.write() ? "write" : "read")
                                         + "\"\\s*:\\s*\\{.*?\"bw_bytes\"\\s*:\\s*(\\d+)",
                                 Pattern.DOTALL)
                         .matcher(json);
@@ -74,7 +64,7 @@ public final class Fio implements FileLimit {
         }
         double percent = number(json, "usr_cpu") + number(json, "sys_cpu");
         double micros = number(json, "job_runtime") * 1000 * percent / 100;
-        return new Work(Double.parseDouble(rate.group(1)), micros / files, bytes * files);
+        return turn.took(turn.bytes() * turn.files() / Double.parseDouble(rate.group(1)), micros);
     }
 
     private static double number(String json, String name) throws IOException {

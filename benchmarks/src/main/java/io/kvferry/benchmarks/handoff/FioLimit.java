@@ -2,8 +2,10 @@
 package io.kvferry.benchmarks.handoff;
 
 import io.kvferry.benchmarks.Folders;
+import io.kvferry.benchmarks.disk.FileLimit;
 import io.kvferry.benchmarks.disk.Fio;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 
 /// What a hand-off through a folder cannot beat: the same bytes written to files and read back from
@@ -19,8 +21,12 @@ record FioLimit(Fio fio, Path folder, int fileBytes, int threads) implements Lim
         try {
             double seconds = 0;
             double cpuMicros = 0;
+            Files.createDirectories(folder);
             for (boolean write : new boolean[] {true, false}) {
-                var result = fio.run(folder, "kv", write, fileBytes, files, threads, false);
+                var result =
+                        fio.run(
+                                new FileLimit.Turn(
+                                        folder, "kv", write, fileBytes, 1, files, threads, false));
                 seconds += bytes / result.rate();
                 cpuMicros += result.cpuMicros() * bytes / fileBytes;
             }

@@ -2,13 +2,22 @@
 // What rows of the block store are measured against beside fio, which moves one buffer per thread,
 // again and again: system calls alone, but on as much memory as the store moves.
 //
-//   files write|read FOLDER NAME BYTES FILES THREADS DIRECT   -> nanos cpuNanos
+//   files write|read|save|load FOLDER NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
 //
 // Files FOLDER/NAME.0 and so on, each of BYTES, are made, written whole and closed, or opened, read
 // whole and closed, by THREADS threads that take the next file each. Each file has a place of its
 // own in a memory of FILES times BYTES, which is touched before the time begins. DIRECT is 1 for
-// O_DIRECT.
+// O_DIRECT. No call of write and read moves more than CALL bytes.
+//
+// save and load do it with the calls of the block store. A file has a header and BLOCKS blocks of
+// LAYERS ranges each, which lie in as many regions. A save looks for the file's name, makes a file
+// of another name, writes it, sets its time and renames it into one of SUBFOLDERS folders of
+// FOLDER/../limit-blocks. Buffered it gathers the ranges in pieces and writes the header of a file
+// with several pieces once more at the end; a load reads smaller pieces and scatters them. Direct
+// both copy through a buffer of each thread. In place of a checksum all bytes are added up, which
+// reads them as a checksum does and computes less.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -18,20 +27,52 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { ARGUMENTS = 8, MOST_THREADS = 256 };
+enum {
+    ARGUMENTS = 10,
+    MOST_THREADS = 256,
+    LAYERS = 32,
+    SUBFOLDERS = 16,
+    ALIGNMENT = 4096,
+    HEADER = 200, // and 8 for each range
+    MOST_RANGES = 1024,
+    SAVED_AT_ONCE = 1 << 20,
+    LOADED_AT_ONCE = 256 << 10,
+};
+
+// What a thread of the store's kind works with.
+struct tools {
+    char *staging;
+    struct iovec ranges[MOST_RANGES];
+    int count;
+    size_t listed; // bytes in the ranges
+};
+
+// How far a file has been moved between its ranges in memory.
+struct place {
+    long file;
+    size_t range, within;
+};
 
 static char *memory;
 static const char *folder, *name;
-static size_t bytes;
-static long files;
-static int writes, flags;
+static size_t bytes, header, most_per_call;
+static long files, blocks;
+static int writes, stores, direct, flags;
 static atomic_long next_file;
+static atomic_ulong sums;
 static pthread_barrier_t begin;
 
 static void die(const char *what) { perror(what); exit(1); }
+
+static void cut(const char *path, size_t at) {
+    fprintf(stderr, "%s is cut at %zu bytes\n", path, at);
+    exit(1);
+}
 
 static uint64_t now(clockid_t clock) {
     struct timespec t;
@@ -39,30 +80,156 @@ static uint64_t now(clockid_t clock) {
     return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
 }
 
-static void move(long file) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.%ld", folder, name, file);
-    int fd = open(path, flags | O_CLOEXEC, 0600);
-    if (fd < 0) die(path);
-    char *place = memory + (size_t) file * bytes;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = writes ? pwrite(fd, place + done, bytes - done, (off_t) done)
-                           : pread(fd, place + done, bytes - done, (off_t) done);
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static size_t align(size_t n) { return (n + ALIGNMENT - 1) & -(size_t) ALIGNMENT; }
+
+static void move(int fd, const char *path, char *place, size_t length, off_t at) {
+    for (size_t done = 0; done < length;) {
+        size_t most = stores ? length - done : least(length - done, most_per_call);
+        ssize_t n = writes ? pwrite(fd, place + done, most, at + (off_t) done)
+                           : pread(fd, place + done, most, at + (off_t) done);
         if (n < 0) die(path);
-        if (n == 0) {
-            fprintf(stderr, "%s is cut at %zu bytes\n", path, done);
-            exit(1);
-        }
+        if (n == 0) cut(path, (size_t) at + done);
         done += (size_t) n;
+    }
+}
+
+static void add_up(const char *from, size_t length) {
+    uint64_t sum = 0, word;
+    for (size_t i = 0; i + sizeof word <= length; i += sizeof word) {
+        memcpy(&word, from + i, sizeof word);
+        sum += word;
+    }
+    atomic_fetch_add_explicit(&sums, sum, memory_order_relaxed);
+}
+
+// The part of the next range that `most` bytes hold.
+static struct iovec next_range(struct place *p, size_t most) {
+    size_t range = bytes / (size_t) blocks / LAYERS;
+    size_t block = (size_t) p->file * (size_t) blocks + p->range / LAYERS;
+    size_t region = (size_t) files * (size_t) blocks * range;
+    struct iovec v = {memory + p->range % LAYERS * region + block * range + p->within,
+                      least(range - p->within, most)};
+    p->within += v.iov_len;
+    if (p->within == range) {
+        p->within = 0;
+        p->range++;
+    }
+    return v;
+}
+
+static void list(struct tools *t, struct iovec v) {
+    t->ranges[t->count++] = v;
+    t->listed += v.iov_len;
+}
+
+static void gather(int fd, struct tools *t, long file) {
+    struct place p = {file, 0, 0};
+    size_t end = header + bytes, at = 0;
+    while (at < end) {
+        t->count = 0;
+        t->listed = 0;
+        if (at == 0) list(t, (struct iovec) {t->staging, header});
+        size_t from = at + t->listed, room = SAVED_AT_ONCE - from % SAVED_AT_ONCE;
+        if (end - from <= room + SAVED_AT_ONCE / 4) room = end - from;
+        while (room > 0 && from < end && t->count < MOST_RANGES - 1) {
+            struct iovec v = next_range(&p, least(room, end - from));
+            add_up(v.iov_base, v.iov_len);
+            list(t, v);
+            room -= v.iov_len;
+            from += v.iov_len;
+        }
+        if (pwritev(fd, t->ranges, t->count, (off_t) at) != (ssize_t) t->listed) die("pwritev");
+        if (at > 0 && from == end) move(fd, "the header", t->staging, header, 0);
+        at = from;
+    }
+}
+
+static void save(long file, struct tools *t) {
+    char temporary[PATH_MAX], path[PATH_MAX];
+    snprintf(temporary, sizeof temporary, "%s/%s.%ld", folder, name, file);
+    snprintf(path, sizeof path, "%s/../limit-blocks/%ld/%s.%ld", folder, file % SUBFOLDERS, name, file);
+    struct statx found;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) == 0) die(path);
+    int fd = open(temporary, flags, 0600);
+    if (fd < 0) die(temporary);
+    if (direct) {
+        struct place p = {file, 0, 0};
+        for (size_t at = header; at < header + bytes;) {
+            struct iovec v = next_range(&p, bytes);
+            memcpy(t->staging + at, v.iov_base, v.iov_len);
+            add_up(t->staging + at, v.iov_len);
+            at += v.iov_len;
+        }
+        move(fd, temporary, t->staging, align(header + bytes), 0);
+    } else {
+        gather(fd, t, file);
+    }
+    struct timespec times[2] = {{0, UTIME_OMIT}, {time(NULL), 0}};
+    if (futimens(fd, times) < 0) die("futimens");
+    if (close(fd) < 0) die("close");
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0) die(path);
+}
+
+static void load(long file, struct tools *t) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/../limit-blocks/%ld/%s.%ld", folder, file % SUBFOLDERS, name, file);
+    int fd = open(path, flags, 0600);
+    if (fd < 0) die(path);
+    struct place p = {file, 0, 0};
+    for (size_t at = 0; at < bytes;) {
+        size_t piece = direct ? bytes : least(LOADED_AT_ONCE, bytes - at);
+        size_t front = at == 0 ? header : 0; // read together with the first piece
+        size_t wanted = front + piece;
+        move(fd, path, t->staging, direct ? align(wanted) : wanted,
+             (off_t) (at == 0 ? 0 : header + at));
+        add_up(t->staging + front, piece);
+        for (size_t done = 0; done < piece;) {
+            struct iovec v = next_range(&p, piece - done);
+            memcpy(v.iov_base, t->staging + front + done, v.iov_len);
+            done += v.iov_len;
+        }
+        at += piece;
     }
     if (close(fd) < 0) die("close");
 }
 
-static void *work(void *unused) {
-    (void) unused;
+static void move_whole(long file) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.%ld", folder, name, file);
+    int fd = open(path, flags, 0600);
+    if (fd < 0) die(path);
+    move(fd, path, memory + (size_t) file * bytes, bytes, 0);
+    if (close(fd) < 0) die("close");
+}
+
+static void *work(void *tools) {
     pthread_barrier_wait(&begin);
-    for (long file; (file = atomic_fetch_add(&next_file, 1)) < files;) move(file);
+    for (long file; (file = atomic_fetch_add(&next_file, 1)) < files;) {
+        if (!stores) move_whole(file);
+        else if (writes) save(file, tools);
+        else load(file, tools);
+    }
     return NULL;
+}
+
+static struct tools *make_tools(void) {
+    struct tools *t = calloc(1, sizeof *t);
+    if (t == NULL) die("calloc");
+    t->staging = aligned_alloc(ALIGNMENT, align(header + bytes));
+    if (t->staging == NULL) die("aligned_alloc");
+    memset(t->staging, 1, align(header + bytes));
+    return t;
+}
+
+static void make_subfolders(void) {
+    char path[PATH_MAX];
+    for (int i = -1; i < SUBFOLDERS; i++) {
+        if (i < 0) snprintf(path, sizeof path, "%s/../limit-blocks", folder);
+        else snprintf(path, sizeof path, "%s/../limit-blocks/%d", folder, i);
+        if (mkdir(path, 0700) < 0 && errno != EEXIST) die(path);
+    }
 }
 
 int main(int count, char **words) {
@@ -70,25 +237,33 @@ int main(int count, char **words) {
         fprintf(stderr, "see the head of files.c\n");
         return 2;
     }
-    writes = strcmp(words[1], "write") == 0;
+    stores = strcmp(words[1], "save") == 0 || strcmp(words[1], "load") == 0;
+    writes = strcmp(words[1], "write") == 0 || strcmp(words[1], "save") == 0;
     folder = words[2];
     name = words[3];
     bytes = strtoull(words[4], NULL, 10);
     files = atol(words[5]);
     int threads = atoi(words[6]);
-    flags = (writes ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY) | (atoi(words[7]) ? O_DIRECT : 0);
-    if (threads < 1 || threads > MOST_THREADS || files < 1 || bytes < 1) {
+    direct = atoi(words[7]);
+    blocks = atol(words[8]);
+    most_per_call = strtoull(words[9], NULL, 10);
+    flags = (writes ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY) | O_CLOEXEC | (direct ? O_DIRECT : 0);
+    if (threads < 1 || threads > MOST_THREADS || files < 1 || blocks < 1 || most_per_call < 1
+        || bytes < (size_t) blocks * LAYERS || bytes % ((size_t) blocks * LAYERS) != 0) {
         fprintf(stderr, "a number is out of range\n");
         return 2;
     }
+    header = align(HEADER + 8 * LAYERS * (size_t) blocks);
     size_t all = (size_t) files * bytes;
     memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) die("mmap");
     memset(memory, 1, all);
+    if (stores && writes) make_subfolders();
     pthread_t workers[MOST_THREADS];
     pthread_barrier_init(&begin, NULL, (unsigned) threads + 1);
     for (int i = 0; i < threads; i++) {
-        if (pthread_create(&workers[i], NULL, work, NULL) != 0) die("pthread_create");
+        struct tools *t = stores ? make_tools() : NULL;
+        if (pthread_create(&workers[i], NULL, work, t) != 0) die("pthread_create");
     }
     uint64_t cpu = now(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t start = now(CLOCK_MONOTONIC);
