@@ -33,9 +33,8 @@ public interface FileLimit {
             boolean direct) {
         private static final long MOST_BYTES_PER_CALL = 1 << 20;
 
-        /// What a call moves: all of a direct file, so that the medium gets it at once. Through the
-        /// page cache calls of 4 MiB take up to five times the processor time of four calls, on a
-        /// kernel that makes one folio of each.
+        /// What a call moves at most: all of a direct file, so that the medium gets it at once, and
+        /// else as much as a call of the store.
         long bytesPerCall() {
             return direct ? bytes : Math.min(bytes, MOST_BYTES_PER_CALL);
         }
