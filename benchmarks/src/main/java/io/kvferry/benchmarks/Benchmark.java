@@ -1,24 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks;
 
-import java.util.List;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
 
-/// One side-by-side benchmark; registered in `META-INF/services`.
-public interface Benchmark {
-    /// The word that selects it.
-    String name();
+import java.util.Collection;
+import java.util.concurrent.Callable;
 
-    /// One line: what is measured against what.
-    String description();
+/// One side-by-side benchmark: a picocli command with its options as fields, registered in
+/// `META-INF/services`. Its description says in one line what is measured against what.
+public abstract class Benchmark implements Callable<Integer> {
+    @Option(names = "--quick", description = "Seconds instead of minutes.")
+    protected boolean quick;
+
+    @Option(
+            names = {"-h", "--help"},
+            usageHelp = true,
+            description = "Print the options.")
+    boolean help;
+
+    @Spec CommandSpec spec;
 
     /// Runs and prints tables to standard output.
-    ///
-    /// @param args options of its own; every benchmark knows `--quick` (seconds instead of minutes)
-    void run(List<String> args) throws Exception;
+    protected abstract void run() throws Exception;
 
-    /// The word behind an option, or the default where the option is not given.
-    static String option(List<String> args, String option, String byDefault) {
-        int at = args.indexOf(option);
-        return at < 0 ? byDefault : args.get(at + 1);
+    @Override
+    public final Integer call() throws Exception {
+        System.out.println("# " + String.join(" ", spec.usageMessage().description()));
+        System.out.println("# " + Main.machine());
+        run();
+        return 0;
+    }
+
+    /// Refuses words that an option does not know.
+    protected final void refuseUnknown(
+            String option, Collection<String> given, Collection<String> known) {
+        for (var word : given) {
+            if (!known.contains(word)) {
+                throw new ParameterException(
+                        spec.commandLine(),
+                        "%s %s: expected %s".formatted(option, word, String.join(", ", known)));
+            }
+        }
     }
 }

@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks;
 
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
-import java.util.List;
 import java.util.ServiceLoader;
 
 /// `java -jar benchmarks.jar NAME [--quick] ...`, or `jmh` and JMH's own arguments.
-public final class Main {
+@Command(
+        name = "benchmarks/run",
+        description = "kvferry beside limits and peers, in turns; each prints the ratio.",
+        footer = "jmh and JMH's own arguments run a JMH benchmark.",
+        synopsisSubcommandLabel = "NAME [--quick] ...")
+public final class Main implements Runnable {
+    @Option(
+            names = {"-h", "--help"},
+            usageHelp = true,
+            description = "Print the benchmarks.")
+    boolean help;
+
+    @Spec private CommandSpec spec;
+
     private Main() {}
 
     public static void main(String[] args) throws Exception {
@@ -15,20 +34,18 @@ public final class Main {
             org.openjdk.jmh.Main.main(Arrays.copyOfRange(args, 1, args.length));
             return;
         }
-        var benchmarks =
-                ServiceLoader.load(Benchmark.class).stream()
-                        .map(ServiceLoader.Provider::get)
-                        .toList();
-        for (var benchmark : benchmarks) {
-            if (args.length > 0 && benchmark.name().equals(args[0])) {
-                System.out.println("# " + benchmark.description());
-                System.out.println("# " + machine());
-                benchmark.run(List.of(args).subList(1, args.length));
-                return;
-            }
-        }
-        usage(benchmarks);
-        System.exit(2);
+        System.exit(commandLine().execute(args));
+    }
+
+    static CommandLine commandLine() {
+        var root = new CommandLine(new Main());
+        ServiceLoader.load(Benchmark.class).forEach(root::addSubcommand);
+        return root.setCaseInsensitiveEnumValuesAllowed(true).setUsageHelpAutoWidth(true);
+    }
+
+    @Override
+    public void run() {
+        throw new ParameterException(spec.commandLine(), "which benchmark?");
     }
 
     /// What a number depends on, printed above every table.
@@ -43,10 +60,5 @@ public final class Main {
                 + System.getProperty("os.version")
                 + ", JDK "
                 + Runtime.version();
-    }
-
-    private static void usage(List<Benchmark> benchmarks) {
-        System.err.println("usage: NAME [--quick] ... | jmh [JMH arguments]");
-        benchmarks.forEach(b -> System.err.printf("  %-16s %s%n", b.name(), b.description()));
     }
 }

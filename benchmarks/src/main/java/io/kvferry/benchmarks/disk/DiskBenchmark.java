@@ -6,15 +6,21 @@ import io.kvferry.benchmarks.CProgram;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.TypeConversionException;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
-import java.util.stream.Collectors;
 
 /// Saves and loads of the block store, direct and buffered, in rounds in which it takes turns with
 /// limits; medians of five, and of the ratio of each round also the least and the greatest.
@@ -41,10 +47,34 @@ import java.util.stream.Collectors;
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
 /// in which each save deletes a block, and a limit's time includes the deletion of as many files by
 /// 4 threads; and `deleted`, in which many files were deleted from that folder just before.
-public final class DiskBenchmark implements Benchmark {
+@Command(
+        name = "disk",
+        description =
+                "Block store against fio and C programs with files of the same size; rows are printed as they come, and all of them at the end.")
+public final class DiskBenchmark extends Benchmark {
     private static final int THREADS = 4;
-    private static final String BLOCKS = "1024,256,32,1024x4,256x16,32x64";
-    private static final String QUICK_BLOCKS = "256,32,32x64";
+    private static final List<Shape> BLOCKS =
+            Shape.all("1024", "256", "32", "1024x4", "256x16", "32x64");
+    private static final List<Shape> QUICK_BLOCKS = Shape.all("256", "32", "32x64");
+
+    @Option(names = "--dir", description = "Where the stores make their folders.")
+    private Path dir = Path.of("target");
+
+    @Option(names = "--fs", split = ",", description = "Of here, loop.")
+    private List<String> systems = List.of("here", "loop");
+
+    @Option(names = "--states", split = ",", description = "Of empty, full, deleted.")
+    private @Nullable Set<DiskRounds.State> states;
+
+    @Option(names = "--io", split = ",", description = "Of direct, buffered.")
+    private Set<String> io = Set.of("direct", "buffered");
+
+    @Option(
+            names = "--blocks",
+            split = ",",
+            converter = Shape.Converter.class,
+            description = "KiB of a block, or KiB x blocks per file, as 256x16.")
+    private @Nullable List<Shape> blocks;
 
     /// Blocks of one size, in files of their own or several to a file.
     private record Shape(int block, int run) {
@@ -54,6 +84,21 @@ public final class DiskBenchmark implements Benchmark {
                     Integer.parseInt(words[0]) << 10,
                     words.length == 1 ? 1 : Integer.parseInt(words[1]));
         }
+
+        static List<Shape> all(String... texts) {
+            return Arrays.stream(texts).map(Shape::of).toList();
+        }
+
+        static final class Converter implements ITypeConverter<Shape> {
+            @Override
+            public Shape convert(String text) {
+                try {
+                    return Shape.of(text);
+                } catch (NumberFormatException e) {
+                    throw new TypeConversionException(text + ": expected KiB, or as 256x16");
+                }
+            }
+        }
     }
 
     /// What is asked for on the command line.
@@ -62,47 +107,26 @@ public final class DiskBenchmark implements Benchmark {
             Set<DiskRounds.State> states,
             Set<String> io,
             int bytes,
-            int deletions) {
-        static Wanted of(List<String> args) {
-            boolean quick = args.contains("--quick");
-            return new Wanted(
-                    Arrays.stream(
-                                    Benchmark.option(
-                                                    args, "--blocks", quick ? QUICK_BLOCKS : BLOCKS)
-                                            .split(","))
-                            .map(Shape::of)
-                            .toList(),
-                    Arrays.stream(
-                                    Benchmark.option(
-                                                    args,
-                                                    "--states",
-                                                    quick ? "empty" : "empty,full,deleted")
-                                            .split(","))
-                            .map(state -> DiskRounds.State.valueOf(state.toUpperCase(Locale.ROOT)))
-                            .collect(Collectors.toSet()),
-                    Set.of(Benchmark.option(args, "--io", "direct,buffered").split(",")),
-                    quick ? 32 << 20 : 256 << 20,
-                    quick ? 10_000 : 100_000);
-        }
+            int deletions) {}
+
+    private Wanted wanted() {
+        return new Wanted(
+                blocks != null ? blocks : quick ? QUICK_BLOCKS : BLOCKS,
+                states != null
+                        ? states
+                        : quick
+                                ? EnumSet.of(DiskRounds.State.EMPTY)
+                                : EnumSet.allOf(DiskRounds.State.class),
+                io,
+                quick ? 32 << 20 : 256 << 20,
+                quick ? 10_000 : 100_000);
     }
 
     @Override
-    public String name() {
-        return "disk";
-    }
-
-    @Override
-    public String description() {
-        return "block store against fio and C programs with files of the same size; --dir DIR,"
-                + " --fs here,loop, --states empty,full,deleted, --io direct,buffered, --blocks 1024,256,32,1024x4,256x16,32x64 (KiB x"
-                + " blocks per file); rows are printed as they come, and all of them at the end";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        var wanted = Wanted.of(args);
-        var base = Path.of(Benchmark.option(args, "--dir", "target"));
-        Files.createDirectories(base);
+    protected void run() throws Exception {
+        refuseUnknown("--fs", systems, List.of("here", "loop"));
+        refuseUnknown("--io", io, List.of("direct", "buffered"));
+        Files.createDirectories(dir);
         var limits = new ArrayList<FileLimit>();
         Fio.find().ifPresent(limits::add);
         var c = CProgram.compile(ColdMemory.class, ColdMemory.SOURCE);
@@ -111,11 +135,7 @@ public final class DiskBenchmark implements Benchmark {
                 limits.add(new ColdMemory(program, false));
                 limits.add(new ColdMemory(program, true));
             });
-            run(
-                    wanted,
-                    base,
-                    List.of(Benchmark.option(args, "--fs", "here,loop").split(",")),
-                    limits);
+            run(wanted(), dir, systems, limits);
         } finally {
             if (c.isPresent()) {
                 c.get().close();

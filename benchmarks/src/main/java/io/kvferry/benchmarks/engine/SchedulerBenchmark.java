@@ -14,6 +14,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 
+import picocli.CommandLine.Command;
+
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.nio.file.Path;
@@ -25,7 +27,11 @@ import java.util.Map;
 /// Steps per second and bytes allocated per step with 256 running requests; lookup of prompts of
 /// 1k, 10k and 100k blocks. The model computes nothing and writes nothing, so the engine is all
 /// that is measured.
-public final class SchedulerBenchmark implements Benchmark {
+@Command(
+        name = "scheduler",
+        description =
+                "Steps and lookups of the engine with a no-op connector, beside the engine without one.")
+public final class SchedulerBenchmark extends Benchmark {
     private static final int BLOCK_TOKENS = 16;
     private static final int RUNNING = 256;
 
@@ -48,18 +54,7 @@ public final class SchedulerBenchmark implements Benchmark {
     private static final int LOOKED_UP = 1_000_000;
 
     @Override
-    public String name() {
-        return "scheduler";
-    }
-
-    @Override
-    public String description() {
-        return "steps and lookups of the engine with a no-op connector, beside the engine without one";
-    }
-
-    @Override
-    public void run(List<String> args) {
-        boolean quick = args.contains("--quick");
+    protected void run() {
         steps(quick ? 2_000 : 20_000);
         lookups(quick ? LOOKED_UP / 10 : LOOKED_UP);
     }

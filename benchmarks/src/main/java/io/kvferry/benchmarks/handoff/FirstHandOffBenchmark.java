@@ -7,6 +7,11 @@ import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.mooncake.FirstTransfer;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -19,27 +24,28 @@ import java.util.stream.Stream;
 /// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the load
 /// of the machine: processor time, classes, compilation, page faults. And the steps of a first
 /// transfer, one by one.
-public final class FirstHandOffBenchmark implements Benchmark {
+@Command(
+        name = "first-handoff",
+        description =
+                "First hand-offs of new JVMs: time, processor time, classes, compilation, page faults; and their steps.")
+public final class FirstHandOffBenchmark extends Benchmark {
     private static final int TOKENS = 128;
     private static final int HAND_OFFS = 5;
+    private static final List<String> WAYS = List.of("tcp", "same-host", "disk");
+
+    @Option(names = "--pairs", description = "Pairs of JVMs.")
+    private @Nullable Integer pairs;
+
+    @Option(names = "--only", split = ",", description = "Of tcp, same-host, disk.")
+    private List<String> only = WAYS;
+
+    @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
+    private @Nullable Path dir;
 
     @Override
-    public String name() {
-        return "first-handoff";
-    }
-
-    @Override
-    public String description() {
-        return "first hand-offs of new JVMs: time, processor time, classes, compilation, page faults; and their steps;"
-                + " --pairs N: of JVMs, --only tcp|same-host|disk: one connector, --dir DIR: folder for"
-                + " DiskConnector";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        int pairs =
-                Integer.parseInt(
-                        Benchmark.option(args, "--pairs", args.contains("--quick") ? "3" : "7"));
+    protected void run() throws Exception {
+        refuseUnknown("--only", only, WAYS);
+        int count = pairs != null ? pairs : quick ? 3 : 7;
         var folder = Files.createTempDirectory("kvferry-first");
         try {
             var table =
@@ -56,25 +62,23 @@ public final class FirstHandOffBenchmark implements Benchmark {
                             "classes",
                             "faults");
             var origins = new ArrayList<String>();
-            var only = Benchmark.option(args, "--only", "");
             for (boolean sameHost : new boolean[] {true, false}) {
-                if (only.isEmpty() || only.equals(sameHost ? "same-host" : "tcp")) {
+                if (only.contains(sameHost ? "same-host" : "tcp")) {
                     measure(
                             () -> Route.Mooncake.onFreePort(sameHost),
-                            pairs,
+                            count,
                             folder,
                             table,
                             origins);
                 }
             }
-            if (only.isEmpty() || only.equals("disk")) {
-                var parent = Path.of(Benchmark.option(args, "--dir", folder.toString()));
-                var stored = Files.createTempDirectory(parent, "kvferry-first");
+            if (only.contains("disk")) {
+                var stored = Files.createTempDirectory(dir != null ? dir : folder, "kvferry-first");
                 try {
                     int threads = Runtime.getRuntime().availableProcessors();
                     measure(
                             () -> new Route.Disk(stored.resolve("kv"), threads),
-                            pairs,
+                            count,
                             folder,
                             table,
                             origins);
@@ -85,7 +89,7 @@ public final class FirstHandOffBenchmark implements Benchmark {
             table.print();
             System.out.println(
                     "Medians of "
-                            + pairs
+                            + count
                             + " pairs of new JVMs, prompts of "
                             + TOKENS
                             + " tokens. P from the end of its prefill until its blocks are free, D from the"
@@ -95,8 +99,8 @@ public final class FirstHandOffBenchmark implements Benchmark {
         } finally {
             Folders.delete(folder);
         }
-        if (Benchmark.option(args, "--only", "").isEmpty()) {
-            FirstTransfer.print(pairs);
+        if (only.containsAll(WAYS)) {
+            FirstTransfer.print(count);
         }
     }
 

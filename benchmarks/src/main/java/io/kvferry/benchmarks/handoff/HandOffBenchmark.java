@@ -6,12 +6,16 @@ import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.disk.Fio;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.function.ToLongFunction;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -24,11 +28,15 @@ import java.util.stream.IntStream;
 /// afterwards is the hand-off of a right cache. The measured engines are new ones, and the first
 /// hand-off of each size, by which engines load classes, compile and connect, is reported apart
 /// from those after a warm-up.
-public final class HandOffBenchmark implements Benchmark {
+@Command(
+        name = "handoff",
+        description =
+                "Prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector.")
+public final class HandOffBenchmark extends Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
     private static final int ROUNDS = 5;
-    private static final Set<String> WAYS = Set.of("", "tcp", "same-host", "p2p", "disk");
+    private static final List<String> WAYS = List.of("tcp", "same-host", "p2p", "disk");
 
     /// What DiskConnector aims for, and makes of this cache.
     private static final int FILE_BYTES = 4 << 20;
@@ -41,35 +49,23 @@ public final class HandOffBenchmark implements Benchmark {
 
     private static final int[] WARM_TOKENS = {128, 512};
 
-    @Override
-    public String name() {
-        return "handoff";
-    }
+    @Option(names = "--tokens", split = ",", description = "Lengths of the prompts.")
+    private int @Nullable [] tokens;
+
+    @Option(names = "--only", split = ",", description = "Of tcp, same-host, p2p, disk.")
+    private List<String> only = WAYS;
+
+    @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
+    private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
     @Override
-    public String description() {
-        return "prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector;"
-                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|p2p|disk: one of them,"
-                + " --tokens N,N: other prompts";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
+    protected void run() throws Exception {
         int warmUp = quick ? QUICK_WARM_UP : WARM_UP;
-        var asked = Benchmark.option(args, "--tokens", "");
         var sizes =
-                asked.isEmpty()
-                        ? Arrays.stream(TOKENS)
-                                .filter(tokens -> !quick || tokens <= QUICK)
-                                .toArray()
-                        : Arrays.stream(asked.split(",")).mapToInt(Integer::parseInt).toArray();
-        var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
-        var only = Benchmark.option(args, "--only", "");
-        if (!WAYS.contains(only)) {
-            throw new IllegalArgumentException(
-                    "--only is one of tcp, same-host, p2p, disk; got " + only);
-        }
+                tokens == null
+                        ? Arrays.stream(TOKENS).filter(size -> !quick || size <= QUICK).toArray()
+                        : tokens;
+        refuseUnknown("--only", only, WAYS);
         var table =
                 new Table(
                         "connector",
@@ -85,21 +81,21 @@ public final class HandOffBenchmark implements Benchmark {
                         "CPU s/GB",
                         "limit CPU s/GB",
                         "save, gap, load ms");
-        if (only.isEmpty() || only.equals("tcp")) {
+        if (only.contains("tcp")) {
             measure(Route.Mooncake.onFreePort(false), sizes, warmUp, Optional.empty(), table);
         }
-        if (only.isEmpty() || only.equals("same-host")) {
+        if (only.contains("same-host")) {
             try (var copy = new CopyLimit()) {
                 measure(Route.Mooncake.onFreePort(true), sizes, warmUp, Optional.of(copy), table);
             }
         }
-        if (only.isEmpty() || only.equals("p2p")) {
+        if (only.contains("p2p")) {
             for (var sendType : List.of("PUT_ASYNC", "PUT", "GET")) {
                 measure(Route.P2p.onFreePort(sendType), sizes, warmUp, Optional.empty(), table);
             }
         }
-        if (only.isEmpty() || only.equals("disk")) {
-            var folder = Files.createTempDirectory(parent, "kvferry-handoff");
+        if (only.contains("disk")) {
+            var folder = Files.createTempDirectory(dir, "kvferry-handoff");
             try {
                 int threads = Runtime.getRuntime().availableProcessors();
                 Optional<Limit> limit =

@@ -14,6 +14,11 @@ import io.kvferry.serving.route.HandOff;
 import io.kvferry.serving.route.PdRouter;
 import io.kvferry.serving.route.RouterSettings;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.net.InetAddress;
@@ -34,7 +39,11 @@ import java.util.Optional;
 /// the router costs alone). Beside them Jetty and Netty servers that answer with the same bytes.
 /// All of them run in this process with the clients, and take turns within each round; the access
 /// log is written to nowhere.
-public final class HttpBenchmark implements Benchmark {
+@Command(
+        name = "http",
+        description =
+                "Streams of 8 tokens from server and router, 1 to 1,000 at a time, beside Jetty and Netty echoes of the same bytes.")
+public final class HttpBenchmark extends Benchmark {
     private static final int[] CLIENTS = {1, 10, 100, 1000};
     private static final int ROUNDS = 3;
     private static final String BASE = "Jetty echo";
@@ -47,20 +56,14 @@ public final class HttpBenchmark implements Benchmark {
     private static final String BODY =
             "{\"prompt\": \"It was the best of times\", \"max_tokens\": 8, \"temperature\": 0, \"ignore_eos\": true, \"stream\": true}";
 
-    @Override
-    public String name() {
-        return "http";
-    }
-
-    @Override
-    public String description() {
-        return "streams of 8 tokens from server and router, 1 to 1,000 at a time, beside Jetty and Netty echoes of the same bytes";
-    }
+    @Option(names = "--streams", description = "So many clients at a time only.")
+    private @Nullable Integer streams;
 
     /// A server as `kvferry serve` runs it.
     private static final class Server implements AutoCloseable {
         private final AssembledEngine assembled =
                 AssembledEngine.open(EngineSettings.of("synthetic", Path.of("")));
+
         private final HttpService http = new HttpService("serve", settings());
 
         Server() {
@@ -91,15 +94,12 @@ public final class HttpBenchmark implements Benchmark {
     }
 
     @Override
-    public void run(List<String> args) throws Exception {
+    protected void run() throws Exception {
         var err = System.err;
         System.setErr(
                 new PrintStream(OutputStream.nullOutputStream(), false, StandardCharsets.UTF_8));
         try {
-            int at = args.indexOf("--streams");
-            compare(
-                    args.contains("--quick"),
-                    at < 0 ? CLIENTS : new int[] {Integer.parseInt(args.get(at + 1))});
+            compare(quick, streams == null ? CLIENTS : new int[] {streams});
         } finally {
             System.setErr(err);
         }

@@ -9,6 +9,8 @@ import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import picocli.CommandLine.Command;
+
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -21,7 +23,11 @@ import java.util.function.IntFunction;
 /// open exchange, 256 at a time (`side_channel=single`), and one for all (`auto`). Both sides run
 /// them on the one thread of their service. The two take turns, and the ratio is that of the rounds
 /// in which they ran one behind the other.
-public final class ControlBenchmark implements Benchmark {
+@Command(
+        name = "mooncake-control",
+        description =
+                "Request and answer of a hand-over: a connection for each beside one for all.")
+public final class ControlBenchmark extends Benchmark {
     private static final int[] OPEN = {1, 256, 1024};
     private static final byte[] REQUEST = new byte[1024];
     private static final String SINGLE = "single";
@@ -29,18 +35,7 @@ public final class ControlBenchmark implements Benchmark {
     private static final int FIGURES = 5;
 
     @Override
-    public String name() {
-        return "mooncake-control";
-    }
-
-    @Override
-    public String description() {
-        return "request and answer of a hand-over: a connection for each beside one for all";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
+    protected void run() throws Exception {
         int rounds = quick ? 5 : 9;
         var table =
                 new Table(

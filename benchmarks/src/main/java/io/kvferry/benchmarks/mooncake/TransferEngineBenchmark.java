@@ -6,6 +6,11 @@ import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.toolkit.memory.HostPages;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.lang.foreign.Arena;
 import java.time.Duration;
 import java.util.Arrays;
@@ -17,24 +22,46 @@ import java.util.stream.Stream;
 
 /// The transfer engine between two JVMs of one host, in turns with a C program that moves the same
 /// ranges and with Mooncake's own benchmark.
-///
-/// Options: `--quick`, `--threads=1,2`, `--blocks=4096,...`, `--batches=1,...`,
-/// `--ways=tcp,cma,...`, `--rounds=5`, `--no-peers`, `--memory=512` (MiB on each side; rows that
-/// need more are left out), `--settings=lanes-per-transfer=2,...` (of the engines).
-public final class TransferEngineBenchmark implements Benchmark {
+@Command(
+        name = "mooncake-te",
+        description =
+                "Mooncake transfer engine, READ and WRITE, in turns with a C program and Mooncake; beside iperf3 and UCX.")
+public final class TransferEngineBenchmark extends Benchmark {
     private static final int MEMORY_MIB = 512;
     private static final Duration ROUND = Duration.ofSeconds(1);
     private static final Duration QUICK_ROUND = Duration.ofMillis(400);
+    private static final int[] BLOCKS = {4096, 65536, 262144, 1048576, 16777216, 67108864};
+    private static final int[] QUICK_BLOCKS = {65536, 1048576};
 
-    @Override
-    public String name() {
-        return "mooncake-te";
-    }
+    @Option(names = "--blocks", split = ",", paramLabel = "BYTES", description = "Sizes.")
+    private int @Nullable [] givenBlocks;
 
-    @Override
-    public String description() {
-        return "Mooncake transfer engine, READ and WRITE, in turns with a C program and Mooncake; beside iperf3 and UCX";
-    }
+    @Option(names = "--batches", split = ",", description = "Ranges of a request.")
+    private int[] batches = {1, 32};
+
+    @Option(names = "--threads", split = ",", description = "That ask at a time (1, 2).")
+    private int @Nullable [] givenThreads;
+
+    @Option(names = "--rounds", description = "Of a row.")
+    private int rounds = 5;
+
+    @Option(names = "--ways", split = ",", description = "Of tcp, crc, v2, shm, cma.")
+    private List<String> ways = List.of("tcp", "crc", "v2", "shm", "cma");
+
+    @Option(
+            names = "--settings",
+            split = ",",
+            description = "Of the engines, as lanes-per-transfer=2.")
+    private String[] settings = {};
+
+    @Option(
+            names = "--memory",
+            paramLabel = "MIB",
+            description = "Of each side; rows that need more are left out.")
+    private long memoryMib = MEMORY_MIB;
+
+    @Option(names = "--no-peers", description = "Without Mooncake, iperf3 and UCX.")
+    private boolean alone;
 
     /// One way to reach the peer.
     private record Way(String name, String text, String... settings) {
@@ -72,22 +99,13 @@ public final class TransferEngineBenchmark implements Benchmark {
                     new Way("cma", "cross memory attach"));
 
     @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
-        int[] blocks =
-                ints(
-                        args,
-                        "--blocks=",
-                        quick ? "65536,1048576" : "4096,65536,262144,1048576,16777216,67108864");
-        int[] batches = ints(args, "--batches=", "1,32");
-        int[] threads = ints(args, "--threads=", quick ? "1" : "1,2");
-        int rounds = ints(args, "--rounds=", "5")[0];
-        List<String> ways = List.of(option(args, "--ways=", "tcp,crc,v2,shm,cma").split(","));
-        String more = option(args, "--settings=", "");
-        String[] settings = more.isEmpty() ? new String[0] : more.split(",");
-        long memory = (long) ints(args, "--memory=", String.valueOf(MEMORY_MIB))[0] << 20;
+    protected void run() throws Exception {
+        refuseUnknown("--ways", ways, WAYS.stream().map(Way::name).toList());
+        int[] blocks = givenBlocks != null ? givenBlocks : quick ? QUICK_BLOCKS : BLOCKS;
+        int[] threads =
+                givenThreads != null ? givenThreads : quick ? new int[] {1} : new int[] {1, 2};
+        long memory = memoryMib << 20;
         List<Shape> shapes = Shape.sweep(threads, blocks, batches, memory);
-        boolean alone = args.contains("--no-peers");
         if (!alone) {
             Peers.printStreams(shapes, quick);
         }
@@ -147,19 +165,5 @@ public final class TransferEngineBenchmark implements Benchmark {
             sweep.latency(quick ? 5_000 : 20_000);
             sweep.run(shapes, quick ? QUICK_ROUND : ROUND, quick ? 1 : 2);
         }
-    }
-
-    private static String option(List<String> args, String option, String byDefault) {
-        return args.stream()
-                .filter(arg -> arg.startsWith(option))
-                .map(arg -> arg.substring(option.length()))
-                .findFirst()
-                .orElse(byDefault);
-    }
-
-    private static int[] ints(List<String> args, String option, String byDefault) {
-        return Arrays.stream(option(args, option, byDefault).split(","))
-                .mapToInt(Integer::parseInt)
-                .toArray();
     }
 }

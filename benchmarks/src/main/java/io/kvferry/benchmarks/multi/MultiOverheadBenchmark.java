@@ -14,11 +14,12 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
 
+import picocli.CommandLine.Command;
+
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Map;
 
 /// MultiConnector over its only child, beside that child alone, as part of an engine step with 256
@@ -27,7 +28,11 @@ import java.util.Map;
 /// The engine runs no model, so its step is as short as it can be: scheduling, plan, report. A
 /// percentage of that is an upper bound of what a real engine sees. Times are CPU times, so that
 /// others on the machine matter little.
-public final class MultiOverheadBenchmark implements Benchmark {
+@Command(
+        name = "multi-overhead",
+        description =
+                "MultiConnector over its only child: share of an engine step with 256 running requests.")
+public final class MultiOverheadBenchmark extends Benchmark {
     private static final int REQUESTS = 256;
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final String ALONE =
@@ -41,20 +46,7 @@ public final class MultiOverheadBenchmark implements Benchmark {
             """;
 
     @Override
-    public String name() {
-        return "multi-overhead";
-    }
-
-    @Override
-    public String description() {
-        return "MultiConnector over its only child: share of an engine step with "
-                + REQUESTS
-                + " running requests";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
+    protected void run() throws Exception {
         int rounds = quick ? 5 : 15;
         int slice = quick ? 500 : 1_000;
         var catalog =

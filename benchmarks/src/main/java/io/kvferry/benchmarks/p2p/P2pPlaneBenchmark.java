@@ -20,6 +20,11 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
@@ -41,7 +46,12 @@ import java.util.concurrent.TimeUnit;
 /// much memory where there is a compiler, and of iperf3, which sends one hot buffer, where it is
 /// installed, with as many streams; the layers of a push; many small tensors in one transfer beside
 /// a message for each. All of a row take turns, round by round.
-public final class P2pPlaneBenchmark implements Benchmark {
+@Command(
+        name = "p2p-plane",
+        description =
+                "Host data plane of P2pNcclConnector beside plain sockets, a C loop over such memory and iperf3, 1 to 4 streams;"
+                        + " 32 layers of a push; tensors of 64 KiB in one transfer beside a message each.")
+public final class P2pPlaneBenchmark extends Benchmark {
     private static final long[] BLOCKS = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
     private static final int[] STREAMS = {1, 2, 4};
     private static final int ROUNDS = 7;
@@ -54,30 +64,24 @@ public final class P2pPlaneBenchmark implements Benchmark {
 
     private static final int TENSORS_PER_LAYER = 16;
 
-    @Override
-    public String name() {
-        return "p2p-plane";
-    }
+    @Option(names = "--block", paramLabel = "KIB", description = "Blocks of this size only.")
+    private @Nullable Long blockKib;
+
+    @Option(names = "--copies", description = "The plane copies by the kernel within this host.")
+    private boolean copies;
+
+    @Option(names = "--checksum", description = "The plane sums, as between hosts.")
+    private boolean sums;
 
     @Override
-    public String description() {
-        return "host data plane of P2pNcclConnector beside plain sockets, a C loop over such memory and iperf3, 1 to 4 streams;"
-                + " 32 layers of a push; tensors of 64 KiB in one transfer beside a message each;"
-                + " --block KIB: only this size; --copies: the plane copies by the kernel within this host; --checksum: it sums, as between hosts";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
+    protected void run() throws Exception {
         int lanes = Arrays.stream(STREAMS).max().orElseThrow();
         long laneBytes = quick ? 64L << 20 : 256L << 20;
-        boolean copies = args.contains("--copies");
         var ways = copies ? HostPlane.Ways.ANY : HostPlane.Ways.TCP;
-        var checksum =
-                args.contains("--checksum") ? HostPlane.Checksum.ALWAYS : HostPlane.Checksum.AUTO;
+        var checksum = sums ? HostPlane.Checksum.ALWAYS : HostPlane.Checksum.AUTO;
+        var only = blockKib != null ? blockKib : quick ? Long.valueOf(256) : null;
         try (var run = new Run(lanes, laneBytes, quick ? QUICK_ROUNDS : ROUNDS, ways, checksum)) {
-            var block = Benchmark.option(args, "--block", quick ? "256" : "");
-            run.rates(block.isEmpty() ? BLOCKS : new long[] {Long.parseLong(block) << 10});
+            run.rates(only == null ? BLOCKS : new long[] {only << 10});
             run.layers(lanes * laneBytes / 2 / LAYERS);
             run.tensors();
             // The kernel may not permit copies between these two processes.

@@ -6,6 +6,11 @@ import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.p2p.ServingProcess.Report;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -27,7 +32,11 @@ import java.util.concurrent.locks.LockSupport;
 /// writes the KV of each token, and verifies every byte that was handed over. Requests come by a
 /// Poisson process; a router that costs nothing sends both legs at once, or one after the other for
 /// a connector that hands over through a store.
-public final class PdServingBenchmark implements Benchmark {
+@Command(
+        name = "pd-serving",
+        description =
+                "Serving report of 1 prefill and 1 decode engine, 100 prompts as in ShareGPT, by connector.")
+public final class PdServingBenchmark extends Benchmark {
     private static final int REQUESTS = 100;
     private static final int QUICK_REQUESTS = 12;
     private static final int INPUT_TOKENS = 23_260;
@@ -41,16 +50,20 @@ public final class PdServingBenchmark implements Benchmark {
 
     private static final long SEED = 7;
 
-    @Override
-    public String name() {
-        return "pd-serving";
-    }
+    @Option(names = "--rate", description = "Requests a second (3.5).")
+    private @Nullable Double givenRate;
 
-    @Override
-    public String description() {
-        return "serving report of 1 prefill and 1 decode engine, 100 prompts as in ShareGPT, by connector; --rate R requests"
-                + " a second (3.5), --step-time 10ms, --token-time 50us, --only NAME, --dir DIR for DiskConnector";
-    }
+    @Option(names = "--step-time", description = "Of the model, for each step (10ms).")
+    private @Nullable String givenStepTime;
+
+    @Option(names = "--token-time", description = "Of the model, for each token.")
+    private String tokenTime = "50us";
+
+    @Option(names = "--only", description = "Connectors whose name contains this.")
+    private String only = "";
+
+    @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
+    private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
     /// One prompt.
     ///
@@ -69,13 +82,9 @@ public final class PdServingBenchmark implements Benchmark {
             boolean together) {}
 
     @Override
-    public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
-        double rate = Double.parseDouble(Benchmark.option(args, "--rate", quick ? "20" : "3.5"));
-        var stepTime = Benchmark.option(args, "--step-time", quick ? "1ms" : "10ms");
-        var tokenTime = Benchmark.option(args, "--token-time", "50us");
-        var only = Benchmark.option(args, "--only", "");
-        var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
+    protected void run() throws Exception {
+        double rate = givenRate != null ? givenRate : quick ? 20 : 3.5;
+        var stepTime = givenStepTime != null ? givenStepTime : quick ? "1ms" : "10ms";
         var prompts = prompts(quick ? QUICK_REQUESTS : REQUESTS, rate);
         System.out.printf(
                 "# %d requests, %d input and %d output tokens, %.1f requests/s, a step takes %s and %s for each token%n",
@@ -98,7 +107,7 @@ public final class PdServingBenchmark implements Benchmark {
                         "p99",
                         "E2E ms: mean",
                         "handed over, %");
-        var folder = Files.createTempDirectory(parent, "kvferry-serving");
+        var folder = Files.createTempDirectory(dir, "kvferry-serving");
         try {
             for (var way : ways(folder)) {
                 if (way.connector.contains(only)) {

@@ -5,37 +5,41 @@ import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
 
 /// Requests of a trace through DiskConnector, with room for a tenth of what they consist of: how
 /// much it finds again, beside an exact LRU over blocks of the same capacity. Fails below 0.95 of
 /// that.
-public final class ReplayBenchmark implements Benchmark {
+@Command(
+        name = "replay",
+        description =
+                "Hit rate of DiskConnector beside an exact LRU, one engine process and three on one folder.")
+public final class ReplayBenchmark extends Benchmark {
     private static final double LEAST = 0.95;
     private static final String DEFAULT_TRACE = "conversation_trace.jsonl";
     private static final int QUICK = 1500;
     private static final int[] PROCESSES = {1, 3};
 
-    @Override
-    public String name() {
-        return "replay";
-    }
+    @Option(
+            names = "--trace",
+            paramLabel = "FILE",
+            description = "In Mooncake's format; by default " + DEFAULT_TRACE + " here, else made.")
+    private @Nullable Path given;
+
+    @Option(names = "--dir", description = "Where the store makes its folder.")
+    private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
     @Override
-    public String description() {
-        return "hit rate of DiskConnector beside an exact LRU, one engine process and three on one folder;"
-                + " --trace FILE: in Mooncake's format, by default "
-                + DEFAULT_TRACE
-                + " here, else a made one; --dir DIR";
-    }
-
-    @Override
-    public void run(List<String> args) throws Exception {
-        var trace = trace(args);
-        if (args.contains("--quick")) {
+    protected void run() throws Exception {
+        var trace = trace();
+        if (quick) {
             trace = trace.first(QUICK);
         }
         int capacity = trace.distinct() / 10;
@@ -46,10 +50,9 @@ public final class ReplayBenchmark implements Benchmark {
         var table =
                 new Table(
                         "processes", "exact LRU", "DiskConnector", "ratio", "requests per second");
-        var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
         double worst = 1;
         for (int processes : PROCESSES) {
-            var folder = Files.createTempDirectory(parent, "kvferry-replay");
+            var folder = Files.createTempDirectory(dir, "kvferry-replay");
             try {
                 long begun = System.nanoTime();
                 long found = Replay.run(trace, folder.resolve("kv"), capacity, processes);
@@ -72,9 +75,9 @@ public final class ReplayBenchmark implements Benchmark {
         }
     }
 
-    private static Trace trace(List<String> args) throws IOException {
-        var file = Path.of(Benchmark.option(args, "--trace", DEFAULT_TRACE));
-        if (Files.exists(file) || args.contains("--trace")) {
+    private Trace trace() throws IOException {
+        var file = given != null ? given : Path.of(DEFAULT_TRACE);
+        if (Files.exists(file) || given != null) {
             return Trace.read(file);
         }
         System.out.println("# no " + file + " here, see --trace: a made trace of conversations");

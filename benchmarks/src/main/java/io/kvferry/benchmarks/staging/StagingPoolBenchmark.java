@@ -10,23 +10,16 @@ import org.openjdk.jmh.runner.options.OptionsBuilder;
 import org.openjdk.jmh.runner.options.TimeValue;
 import org.openjdk.jmh.runner.options.VerboseMode;
 
-import java.util.List;
+import picocli.CommandLine.Command;
 
 /// `staging`: [StagingPoolJmh] with 1 to 8 threads.
-public final class StagingPoolBenchmark implements Benchmark {
+@Command(
+        name = "staging",
+        description =
+                "Buffers of the staging pool: time and heap bytes per buffer, 1 to 8 threads.")
+public final class StagingPoolBenchmark extends Benchmark {
     @Override
-    public String name() {
-        return "staging";
-    }
-
-    @Override
-    public String description() {
-        return "buffers of the staging pool: time and heap bytes per buffer, 1 to 8 threads";
-    }
-
-    @Override
-    public void run(List<String> args) throws RunnerException {
-        boolean quick = args.contains("--quick");
+    protected void run() throws RunnerException {
         var table = new Table("operation", "bytes", "threads", "ns/op", "heap B/op");
         for (int threads : quick ? new int[] {1, 8} : new int[] {1, 2, 4, 8}) {
             var options =

@@ -5,6 +5,11 @@ import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 
+import org.jspecify.annotations.Nullable;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -22,7 +27,12 @@ import java.util.regex.Pattern;
 /// say, so that most of it comes back from disk. Fails unless every conversation ended, no key of a
 /// load failed, and most keys came from disk; every byte that was loaded is verified.
 @SuppressWarnings("try") // an interrupt ends the benchmark
-public final class StoreValidation implements Benchmark {
+@Command(
+        name = "store-validation",
+        description =
+                "Conversations over an owner whose memory is far smaller than they are, every loaded"
+                        + " byte verified; with loads split by bytes, and by count as vLLM once did.")
+public final class StoreValidation extends Benchmark {
     private static final Pattern COUNT =
             Pattern.compile("(batch_keys|memory_keys|disk_keys|unknown_keys|failed_keys)=(\\d+)");
     private static final Pattern BYTES = Pattern.compile("'(memory|disk)': (\\d+)");
@@ -34,35 +44,48 @@ public final class StoreValidation implements Benchmark {
     /// none.
     private static final String LEASE = "1s";
 
-    @Override
-    public String name() {
-        return "store-validation";
-    }
+    @Option(names = "--rounds", description = "Of both ways to split (3).")
+    private @Nullable Integer givenRounds;
+
+    @Option(names = "--conversations", description = "How many (100).")
+    private @Nullable Integer conversations;
+
+    @Option(names = "--turns", description = "Of a conversation.")
+    private int turns = 3;
+
+    @Option(names = "--concurrent", description = "Conversations at a time (32).")
+    private @Nullable Integer concurrent;
+
+    @Option(names = "--tokens", description = "Of the first prompt (16384).")
+    private @Nullable Integer tokens;
+
+    @Option(names = "--layers", description = "Of 256 bytes per token.")
+    private int layers = 4;
+
+    @Option(names = "--token-time", description = "Of the model, for each token (10us).")
+    private @Nullable String tokenTime;
+
+    @Option(names = "--pool", paramLabel = "BYTES", description = "Of the owner (256MiB).")
+    private @Nullable String givenPool;
+
+    @Option(names = "--staging", paramLabel = "BYTES", description = "Of the owner.")
+    private String staging = "1280mb";
+
+    @Option(names = "--dir", description = "Where the disk tier makes its folder.")
+    private Path dir = Path.of(".");
 
     @Override
-    public String description() {
-        return "conversations over an owner whose memory is far smaller than they are, every loaded"
-                + " byte verified; with loads split by bytes, and by count as vLLM once did"
-                + " (--conversations N, --turns N, --concurrent N, --tokens N of the first prompt,"
-                + " --layers N of 256 bytes per token, --pool BYTES of the owner, --staging BYTES,"
-                + " --token-time TIME, --rounds N, --dir FOLDER of the disk tier)";
-    }
-
-    @Override
-    public void run(List<String> args) throws IOException, InterruptedException {
-        boolean quick = args.contains("--quick");
-        int rounds = Integer.parseInt(Benchmark.option(args, "--rounds", quick ? "1" : "3"));
+    protected void run() throws IOException, InterruptedException {
+        int rounds = or(givenRounds, quick ? 1 : 3);
         var shape =
                 List.of(
-                        Benchmark.option(args, "--conversations", quick ? "12" : "100"),
-                        Benchmark.option(args, "--turns", "3"),
-                        Benchmark.option(args, "--concurrent", quick ? "4" : "32"),
-                        Benchmark.option(args, "--tokens", quick ? "2048" : "16384"),
-                        Benchmark.option(args, "--layers", "4"),
-                        Benchmark.option(args, "--token-time", quick ? "0" : "10us"));
-        String pool = Benchmark.option(args, "--pool", quick ? "8MiB" : "256MiB");
-        String staging = Benchmark.option(args, "--staging", "1280mb");
-        Path dir = Path.of(Benchmark.option(args, "--dir", "."));
+                        String.valueOf(or(conversations, quick ? 12 : 100)),
+                        String.valueOf(turns),
+                        String.valueOf(or(concurrent, quick ? 4 : 32)),
+                        String.valueOf(or(tokens, quick ? 2048 : 16384)),
+                        String.valueOf(layers),
+                        or(tokenTime, quick ? "0" : "10us"));
+        String pool = or(givenPool, quick ? "8MiB" : "256MiB");
         var table =
                 new Table(
                         "split",
@@ -91,6 +114,10 @@ public final class StoreValidation implements Benchmark {
         if (!troubles.isEmpty()) {
             throw new IllegalStateException(String.join("; ", troubles));
         }
+    }
+
+    private static <T> T or(@Nullable T given, T otherwise) {
+        return given != null ? given : otherwise;
     }
 
     /// @param tiers sums over the tier lines
