@@ -6,16 +6,21 @@ import io.kvferry.backend.nccl.plane.Placement;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 
-import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /// A data plane that moves nothing: a test says how its transfers end.
 ///
-/// Threading: one thread at a time.
+/// Threading: any thread; the hooks are set before the transfers that they are for.
 final class PlayedPlane implements DataPlane {
-    final List<Transfer> windows = new ArrayList<>();
-    final List<Transfer> sendings = new ArrayList<>();
+    final List<Transfer> windows = new CopyOnWriteArrayList<>();
+    final List<Transfer> sendings = new CopyOnWriteArrayList<>();
+
+    /// Of each transfer, before its caller has it; one that this throws for does not begin.
+    Consumer<Transfer> onBegin = _ -> {};
 
     /// Of the next sending, when it is committed.
     Runnable onCommit = () -> {};
@@ -23,14 +28,27 @@ final class PlayedPlane implements DataPlane {
     /// Either end of a transfer.
     static final class Transfer implements Window, Sending {
         final Placement blocks;
-        final Consumer<Outcome> end;
+        private final Consumer<Outcome> told;
         private final Runnable onCommit;
-        boolean givenUp;
+        private final AtomicBoolean ended = new AtomicBoolean();
+        volatile boolean givenUp;
+        volatile boolean committed;
 
-        private Transfer(Placement blocks, Consumer<Outcome> end, Runnable onCommit) {
+        private Transfer(Placement blocks, Consumer<Outcome> told, Runnable onCommit) {
             this.blocks = blocks;
-            this.end = end;
+            this.told = told;
             this.onCommit = onCommit;
+        }
+
+        /// Tells its end, the first time.
+        void end(Outcome outcome) {
+            if (ended.compareAndSet(false, true)) {
+                told.accept(outcome);
+            }
+        }
+
+        boolean isOpen() {
+            return !ended.get();
         }
 
         @Override
@@ -53,6 +71,7 @@ final class PlayedPlane implements DataPlane {
 
         @Override
         public void commit() {
+            committed = true;
             onCommit.run();
         }
 
@@ -60,6 +79,11 @@ final class PlayedPlane implements DataPlane {
         public void abort() {
             givenUp = true;
         }
+    }
+
+    /// Those that have not ended.
+    List<Transfer> open() {
+        return Stream.concat(windows.stream(), sendings.stream()).filter(Transfer::isOpen).toList();
     }
 
     @Override
@@ -75,6 +99,7 @@ final class PlayedPlane implements DataPlane {
     @Override
     public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
         var window = new Transfer(target, end, () -> {});
+        onBegin.accept(window);
         windows.add(window);
         return window;
     }
@@ -88,6 +113,7 @@ final class PlayedPlane implements DataPlane {
             Consumer<Outcome> end) {
         var sending = new Transfer(source, end, onCommit);
         onCommit = () -> {};
+        onBegin.accept(sending);
         sendings.add(sending);
         return sending;
     }

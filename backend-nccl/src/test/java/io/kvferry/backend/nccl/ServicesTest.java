@@ -127,7 +127,7 @@ class ServicesTest {
                     throw new OutOfMemoryError("no thread, says the test");
                 });
         onLoop(() -> service.onOffer(new Asker(), new PeerMessage.Offer(transfer("t"))));
-        plane.windows.getFirst().end.accept(new Outcome.Done(BLOCK_BYTES));
+        plane.windows.getFirst().end(new Outcome.Done(BLOCK_BYTES));
         service.load(load("t"));
         drain(); // the end of a copy is posted
         assertThat(completed())
@@ -162,7 +162,7 @@ class ServicesTest {
             onLoop(() -> service.onOffer(new Asker(), new PeerMessage.Offer(offered)));
             var window = plane.windows.getFirst();
             window.blocks.parts().getFirst().segment().fill((byte) 1);
-            window.end.accept(new Outcome.Done(blocks * blockBytes));
+            window.end(new Outcome.Done(blocks * blockBytes));
             service.load(load);
             while (last(region, 0) == 0) {
                 Thread.onSpinWait();
@@ -205,7 +205,7 @@ class ServicesTest {
         assertThat(asker.heard).isEmpty();
         service.revoke(hold);
         assertThat(completed()).isEmpty();
-        broken.end.accept(new Outcome.Failed(new Failure(ErrorCode.CANCELLED, "given up")));
+        broken.end(new Outcome.Failed(new Failure(ErrorCode.CANCELLED, "given up")));
         assertThat(completed()).containsExactly(new Completion.Revoked());
         assertThat(asker.heard).singleElement().isInstanceOf(PeerMessage.Refused.class);
     }
@@ -225,7 +225,7 @@ class ServicesTest {
         var pull = new PeerMessage.Pull(transfer("t"), Grant.draw(), "127.0.0.1:9");
         onLoop(() -> service.onPull(new Asker(), pull, 100));
         task.commit();
-        plane.sendings.getFirst().end.accept(new Outcome.Done(BLOCK_BYTES));
+        plane.sendings.getFirst().end(new Outcome.Done(BLOCK_BYTES));
         drain();
         assertThat(task.await(Deadline.in(Duration.ZERO))).isInstanceOf(Outcome.Done.class);
     }
