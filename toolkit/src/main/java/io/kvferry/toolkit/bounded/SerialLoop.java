@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.bounded;
 
+import io.kvferry.spi.Deadline;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
@@ -22,24 +25,26 @@ public final class SerialLoop implements AutoCloseable {
     /// Pieces of work of all peers. One peer gets half of them at most, see [FairRoom].
     static final int MAX_OFFERED = 1 << 14;
 
-    private static final long MAX_OFFERED_BYTES = 256L << 20;
     private static final int PART_OF_HEAP = 8;
 
+    /// Bytes of them.
+    static final long MAX_OFFERED_BYTES =
+            Math.min(256L << 20, Runtime.getRuntime().maxMemory() / PART_OF_HEAP);
+
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
+
     private final ThreadPoolExecutor executor;
-    private final FairRoom room =
-            new FairRoom(
-                    MAX_OFFERED,
-                    Math.min(MAX_OFFERED_BYTES, Runtime.getRuntime().maxMemory() / PART_OF_HEAP));
+    private final FairRoom room = new FairRoom(MAX_OFFERED, MAX_OFFERED_BYTES);
 
     public SerialLoop(String name) {
+        this(Thread.ofPlatform().name(name).daemon(true).factory());
+    }
+
+    /// @param threads makes the one thread
+    SerialLoop(ThreadFactory threads) {
         executor =
                 new ThreadPoolExecutor(
-                        1,
-                        1,
-                        0,
-                        TimeUnit.SECONDS,
-                        new LinkedBlockingQueue<>(),
-                        Thread.ofPlatform().name(name).daemon(true).factory());
+                        1, 1, 0, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads);
     }
 
     /// Runs it unless the loop is closed.
@@ -71,20 +76,32 @@ public final class SerialLoop implements AutoCloseable {
             room.give(peer, bytes);
             LOG.debug("work after close dropped: {}", e.toString());
             return false;
+        } catch (Error e) { // no memory for a thread, for one: it does not wait
+            room.give(peer, bytes);
+            throw e;
         }
     }
 
     /// Drops what waits, and returns when the running piece of work has ended or the limit has
-    /// passed.
+    /// passed. An interrupt does not end the wait: what the work uses is freed after it.
     @Override
     public void close() {
         executor.shutdownNow();
-        try {
-            if (!executor.awaitTermination(
-                    Duration.ofSeconds(5).toMillis(), TimeUnit.MILLISECONDS)) {
-                LOG.warn("a service thread did not end within 5 s");
+        var limit = Deadline.in(CLOSE_LIMIT);
+        boolean interrupted = false;
+        boolean ended = false;
+        while (!ended) {
+            try {
+                ended = executor.awaitTermination(limit.remainingNanos(), TimeUnit.NANOSECONDS);
+                if (!ended && limit.passed()) {
+                    LOG.warn("a service thread did not end within {}", CLOSE_LIMIT);
+                    break;
+                }
+            } catch (InterruptedException e) {
+                interrupted = true;
             }
-        } catch (InterruptedException e) {
+        }
+        if (interrupted) {
             Thread.currentThread().interrupt();
         }
     }

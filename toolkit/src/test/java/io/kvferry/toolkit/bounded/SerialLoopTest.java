@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.bounded;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+class SerialLoopTest {
+    /// From the end of the close on, what the work uses may be gone.
+    @Test
+    void theEndWaitsForWhatRunsEvenWhereItIsInterrupted() throws Exception {
+        var loop = new SerialLoop("test");
+        var closer = Thread.currentThread();
+        var begun = new CountDownLatch(1);
+        var awaited = new AtomicBoolean();
+        var limit = Deadline.in(Duration.ofSeconds(4));
+        loop.post(() -> {
+            begun.countDown();
+            while (closer.getState() != Thread.State.TIMED_WAITING && !limit.passed()) {
+                Thread.onSpinWait();
+            }
+            awaited.set(true);
+        });
+        begun.await();
+        closer.interrupt();
+        loop.close();
+        boolean interrupted = Thread.interrupted();
+        assertThat(awaited).isTrue();
+        assertThat(interrupted).isTrue();
+    }
+
+    @Test
+    void whatCouldNotBeTakenGivesItsRoomBack() {
+        var scarce = new AtomicBoolean(true);
+        ThreadFactory threads =
+                work -> {
+                    if (scarce.get()) {
+                        throw new OutOfMemoryError("no thread, says the test");
+                    }
+                    return Thread.ofPlatform().daemon(true).unstarted(work);
+                };
+        try (var loop = new SerialLoop(threads)) {
+            long all = SerialLoop.MAX_OFFERED_BYTES;
+            assertThatThrownBy(() -> loop.offer("peer", all, () -> {}))
+                    .isInstanceOf(OutOfMemoryError.class);
+            scarce.set(false);
+            assertThat(loop.offer("peer", all, () -> {})).isTrue();
+        }
+    }
+}
