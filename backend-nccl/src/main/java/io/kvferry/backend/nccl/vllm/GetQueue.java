@@ -36,7 +36,11 @@ final class GetQueue {
     /// @param requestId as the prefiller calls the request
     void get(String requestId, LoadTask load) {
         if (!strand.offer(() -> run(requestId, load))) {
-            load.use().fail(new Failure(ErrorCode.BACKPRESSURE, "too many loads from " + peer));
+            load.use()
+                    .fail(
+                            new Failure(
+                                    ErrorCode.BACKPRESSURE,
+                                    "too many loads from " + peer + ", or no thread for them"));
         }
     }
 

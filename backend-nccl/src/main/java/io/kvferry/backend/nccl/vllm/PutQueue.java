@@ -18,6 +18,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -40,6 +41,7 @@ final class PutQueue {
     private final VllmParts own;
     private final PeerAddress peer;
     private final PeerLink link;
+    private final ThreadFactory threads;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final List<Put> puts = new ArrayList<>();
@@ -52,9 +54,14 @@ final class PutQueue {
     private Deadline avoidedUntil = Deadline.in(Duration.ZERO);
 
     PutQueue(VllmParts own, PeerAddress peer) {
+        this(own, peer, Thread.ofVirtual().name("p2p-put-" + peer).factory());
+    }
+
+    PutQueue(VllmParts own, PeerAddress peer, ThreadFactory threads) {
         this.own = own;
         this.peer = peer;
         this.link = new PeerLink(own, peer);
+        this.threads = threads;
     }
 
     /// One prompt.
@@ -145,11 +152,14 @@ final class PutQueue {
             } else {
                 puts.add(put);
                 if (!running) {
-                    var _ = Thread.ofVirtual().name("p2p-put-" + peer).start(this::run);
+                    threads.newThread(this::run).start();
                     running = true;
                 }
                 changed.signalAll();
             }
+        } catch (RuntimeException | Error e) { // no memory for a thread, for one
+            puts.remove(put);
+            refusal = Failure.of(e);
         } finally {
             lock.unlock();
         }

@@ -7,6 +7,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
 
@@ -18,41 +19,59 @@ final class Strand {
 
     private final String name;
     private final int most;
+    private final ThreadFactory threads;
     private final ReentrantLock lock = new ReentrantLock();
     private final Deque<Runnable> waiting = new ArrayDeque<>();
     private boolean running;
 
     /// @param most pieces that may wait
     Strand(String name, int most) {
-        this.name = name;
-        this.most = most;
+        this(name, most, Thread.ofVirtual().name(name).factory());
     }
 
-    /// @return false when too many wait
+    Strand(String name, int most, ThreadFactory threads) {
+        this.name = name;
+        this.most = most;
+        this.threads = threads;
+    }
+
+    /// Runs it, unless too many wait or there is no thread.
+    ///
+    /// @return false when it will not run
     boolean offer(Runnable work) {
         lock.lock();
         try {
-            boolean room = waiting.size() < most;
-            if (room) {
-                add(work);
+            if (waiting.size() >= most) {
+                return false;
             }
-            return room;
+            waiting.add(work);
+            start();
+            return true;
+        } catch (RuntimeException | Error e) { // no memory for a thread, for one
+            var _ = waiting.removeLastOccurrence(work);
+            LOG.warn("{}: no thread for a piece of work: {}", name, e.toString());
+            return false;
         } finally {
             lock.unlock();
         }
     }
 
-    /// Runs it however many wait: the owner's own work.
+    /// Runs it however many wait: the owner's own work. Where no thread can be had, which this
+    /// throws for, it runs before the next one.
     void add(Runnable work) {
         lock.lock();
         try {
             waiting.add(work);
-            if (!running) {
-                var _ = Thread.ofVirtual().name(name).start(this::run);
-                running = true;
-            }
+            start();
         } finally {
             lock.unlock();
+        }
+    }
+
+    private void start() {
+        if (!running) {
+            threads.newThread(this::run).start();
+            running = true;
         }
     }
 

@@ -12,9 +12,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.Test;
@@ -24,6 +26,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 import java.lang.foreign.ValueLayout;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 
 /// What a prefiller puts to vLLM's decoder.
@@ -146,5 +150,30 @@ class PuttingTest extends ExchangeCase {
         sending.abort();
         ended.assertFailed(ErrorCode.CANCELLED);
         assertThat(vllm.asked).isEmpty();
+    }
+
+    /// It does not wait for the next one, which would bring a thread.
+    @Test
+    void aPutForWhichThereIsNoThreadEndsAtOnce() {
+        start();
+        var own =
+                new VllmParts(
+                        Objects.requireNonNull(ownLanes),
+                        Objects.requireNonNull(form),
+                        ownChannel,
+                        address,
+                        new VllmParts.Limits(SHORT, SHORT, SHORT));
+        var none = new OutOfMemoryError("no thread, says the test");
+        var queue =
+                new PutQueue(
+                        own,
+                        new PeerAddress("127.0.0.1", 9),
+                        _ -> {
+                            throw none;
+                        });
+        var ended = new CompletableFuture<Outcome>();
+        var _ = queue.put(ID, new int[] {1}, Deadline.in(SOON), ended::complete);
+        assertThat(ended).isCompletedWithValue(new Outcome.Failed(Failure.of(none)));
+        queue.close();
     }
 }
