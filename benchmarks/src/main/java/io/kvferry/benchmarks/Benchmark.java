@@ -21,7 +21,9 @@ public abstract class Benchmark implements Callable<Integer> {
             description = "Print the options.")
     boolean help;
 
-    @Spec CommandSpec spec;
+    @Spec
+    @SuppressWarnings("NullAway.Init") // picocli sets it
+    CommandSpec spec;
 
     /// Runs and prints tables to standard output.
     protected abstract void run() throws Exception;

@@ -25,7 +25,9 @@ public final class Main implements Runnable {
             description = "Print the benchmarks.")
     boolean help;
 
-    @Spec private CommandSpec spec;
+    @Spec
+    @SuppressWarnings("NullAway.Init") // picocli sets it
+    private CommandSpec spec;
 
     private Main() {}
 
