@@ -191,7 +191,7 @@ abstract class EcItemTests extends EcContractSupport {
         }
         consumer.mustBeUntouched();
         consumer.dropAll();
-        LockSupport.parkNanos(30_000_000);
+        LockSupport.parkNanos(100_000_000); // a busy machine may keep a thread waiting
         consumer.mustBeUntouched();
     }
 

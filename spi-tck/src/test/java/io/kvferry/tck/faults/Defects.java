@@ -67,7 +67,7 @@ final class Defects {
                 .daemon()
                 .name("mutant-writes")
                 .start(() -> {
-                    long end = System.nanoTime() + 500_000_000;
+                    long end = System.nanoTime() + 2_000_000_000;
                     try {
                         while (System.nanoTime() < end) {
                             write.run();
