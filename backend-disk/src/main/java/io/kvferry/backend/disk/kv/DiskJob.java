@@ -109,24 +109,25 @@ final class DiskJob implements BlockCallback {
                     : store.save(file.key(), file.segments(), deadline, this, item);
         } catch (RuntimeException
                 | Error e) { // such as a file larger than the store was opened for
-            completed(item, new BlockResult.Failed(Failure.of(e)));
-            return true;
+            end(item, new BlockResult.Failed(Failure.of(e)));
+            return true; // the caller goes on feeding, which must not begin anew in between
         }
     }
 
     @Override
     public void completed(long tag, BlockResult result) {
-        int item = (int) tag;
-        synchronized (this) {
-            inFlight--;
-            switch (result) {
-                case BlockResult.Failed(Failure failure) -> fail(item, failure);
-                case BlockResult.Done _, BlockResult.Located _ -> bytes += files.get(item).bytes();
-            }
-            notifyAll();
-        }
+        end((int) tag, result);
         signal();
         whenRoom.run();
+    }
+
+    private synchronized void end(int item, BlockResult result) {
+        inFlight--;
+        switch (result) {
+            case BlockResult.Failed(Failure failure) -> fail(item, failure);
+            case BlockResult.Done _, BlockResult.Located _ -> bytes += files.get(item).bytes();
+        }
+        notifyAll();
     }
 
     private void fail(int item, Failure failure) {

@@ -60,7 +60,7 @@ final class DiskWorker implements WorkerConnector {
     private boolean closed;
 
     /// Jobs that the store has not taken whole, in order. Taken from any thread, one at a time.
-    private static final class Feed implements Runnable {
+    static final class Feed implements Runnable {
         private final ArrayDeque<DiskJob> waiting = new ArrayDeque<>();
 
         synchronized void add(DiskJob job) {

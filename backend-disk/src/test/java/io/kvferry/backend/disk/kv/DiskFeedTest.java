@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.backend.disk.store.StoreListener;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.Arena;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/// Jobs that wait for room, some of whose files the store refuses for good: those of group 1 are
+/// larger than it takes.
+class DiskFeedTest {
+    private static final Duration PATIENCE = Duration.ofSeconds(30);
+    private static final int SMALL = 64;
+    private static final int LARGE = 4096;
+
+    @TempDir Path root;
+
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+    private final DiskWorker.Feed feed = new DiskWorker.Feed();
+    private final List<RegionMemory> memory =
+            RegionMemory.of(List.of(region(0, SMALL), region(1, LARGE)), 2);
+
+    private static KvRegion region(int group, int bytes) {
+        var range = new MemoryRange.Host(Arena.ofAuto().allocate(bytes, Long.BYTES));
+        return new KvRegion("layer" + group, group, group, range, 1, bytes, bytes);
+    }
+
+    private BlockStore open() {
+        var config = StoreConfig.of(root, "feed").withReserveBytes(0);
+        return BlockStore.open(
+                new StoreConfig(
+                        config.root(),
+                        config.namespace(),
+                        config.checkFolder(),
+                        config.key(),
+                        config.space(),
+                        config.durability(),
+                        config.directIo(),
+                        new StoreConfig.Pools(1, 1, 1),
+                        LARGE - 1,
+                        new StoreConfig.Times(
+                                PATIENCE,
+                                Duration.ofSeconds(2),
+                                Duration.ofMinutes(15),
+                                Duration.ofHours(1),
+                                Duration.ofMinutes(1))),
+                StoreListener.NONE,
+                calls);
+    }
+
+    /// A save of so many blocks.
+    ///
+    /// @param large which of them have a file in group 1 too
+    private DiskJob save(BlockStore store, int number, int blocks, boolean large) {
+        var hashes = new ArrayList<BlockHash>();
+        for (int i = 0; i < blocks; i++) {
+            var bytes = new byte[BlockHash.BYTES];
+            bytes[0] = (byte) number;
+            bytes[1] = (byte) i;
+            bytes[2] = (byte) (i >> 8);
+            hashes.add(BlockHash.of(bytes, 0));
+        }
+        var id = new TransferId("r" + number, 0, TransferId.Direction.SAVE, "");
+        var ids = new int[2][blocks];
+        Arrays.fill(ids[1], large ? 0 : BlockTable.NO_BLOCK);
+        var move = new DiskPlan.Move(id, false, 0, hashes, ids, 1, List.of());
+        return new DiskJob(move, false, memory, store, 0, Deadline.in(PATIENCE), feed, () -> {});
+    }
+
+    @Test
+    void everyJobEndsAlthoughTheStoreRefusesAFileOfTheOneBefore() throws Exception {
+        var hang = new CountDownLatch(1);
+        try (var store = open()) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("createNew")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var jobs = new ArrayList<DiskJob>();
+            jobs.add(save(store, 0, 2, false)); // one in service, one in the queue
+            jobs.add(save(store, 1, 1, true));
+            jobs.add(save(store, 2, 3, false));
+            jobs.add(save(store, 3, 3, false));
+            jobs.forEach(feed::add);
+            hang.countDown();
+            for (DiskJob job : jobs) {
+                assertThat(job.awaitEnd(Deadline.in(PATIENCE))).as("%s", job.id()).isTrue();
+            }
+            assertThat(jobs.get(0).result()).isInstanceOf(Completion.Completed.class);
+            assertThat(jobs.get(1).result()).isInstanceOf(Completion.Failed.class);
+            assertThat(jobs.get(2).result()).isInstanceOf(Completion.Completed.class);
+            assertThat(jobs.get(3).result()).isInstanceOf(Completion.Completed.class);
+        }
+    }
+
+    /// However many these are: the store refuses each while the one before is being refused.
+    @Test
+    void aJobEndsWhoseFilesAreAllRefused() {
+        try (var store = open()) {
+            var job = save(store, 4, 20_000, true);
+            job.files().removeIf(file -> file.group() == 0);
+            feed.add(job);
+            assertThat(job.ended()).isTrue();
+            assertThat(job.result()).isInstanceOf(Completion.Failed.class);
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertThat(latch.await(60, TimeUnit.SECONDS)).isTrue();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}
