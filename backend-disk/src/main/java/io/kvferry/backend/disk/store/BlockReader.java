@@ -69,8 +69,11 @@ final class BlockReader implements BlockSearch.Finder {
         long got = core.calls().openRead(names.file(key.digest()), direct);
         if (got >= 0) {
             int handle = (int) got;
-            got = inPieces ? pieces.read(task, handle) : readFile(handle, expected);
-            core.calls().close(handle);
+            try {
+                got = inPieces ? pieces.read(task, handle) : readFile(handle, expected);
+            } finally { // such as when the caller's memory is gone
+                core.calls().close(handle);
+            }
         }
         if (!task.leaveIo()) {
             return MISS; // discarded: the caller already got TIMEOUT
