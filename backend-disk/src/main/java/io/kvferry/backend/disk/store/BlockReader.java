@@ -50,7 +50,11 @@ final class BlockReader implements BlockSearch.Finder {
         for (int reads = 1; damaged(result, task) && reads < MOST_READS; reads++) {
             result = attempt(task);
         }
-        return damaged(result, task) ? discard(task.key(), result) : result;
+        if (!damaged(result, task)) {
+            return result;
+        }
+        task.enterIo();
+        return discard(task.key(), result);
     }
 
     private static boolean damaged(BlockResult result, BlockTask task) {
@@ -66,6 +70,7 @@ final class BlockReader implements BlockSearch.Finder {
         }
         task.enterIo();
         long look = catalog.lookBegins();
+        long began = System.nanoTime();
         long got = core.calls().openRead(names.file(key.digest()), direct);
         if (got >= 0) {
             int handle = (int) got;
@@ -78,12 +83,15 @@ final class BlockReader implements BlockSearch.Finder {
         if (!task.leaveIo()) {
             return MISS; // discarded: the caller already got TIMEOUT
         }
-        if (got < 0) {
+        if (got < 0 && got != -Errno.NOT_REGULAR) {
+            task.enterIo();
             return switch ((int) -got) {
-                case Errno.ENOENT -> missing(key);
-                case Errno.NOT_REGULAR -> notRegular(key);
+                case Errno.ENOENT -> missing(key, began);
                 default -> ioFailure((int) -got, key);
             };
+        }
+        if (got < 0) {
+            return notRegular(key);
         }
         BlockResult verdict =
                 inPieces ? pieces.verdict() : format.decode(staging, got, key, task.segments());
@@ -92,6 +100,7 @@ final class BlockReader implements BlockSearch.Finder {
             catalog.sighted(
                     key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
             catalog.readable(key.digest());
+            task.enterIo(); // the file system may hang here too
             touch(key, millis);
         } else if (verdict.failedWith(ErrorCode.INCOMPATIBLE)) {
             catalog.markUnreadable(key.digest());
@@ -160,12 +169,13 @@ final class BlockReader implements BlockSearch.Finder {
 
     private boolean look(KeyDigest digest) {
         long look = catalog.lookBegins();
+        long began = System.nanoTime();
         int rc = core.calls().status(names.file(digest), status);
         if (rc == 0) {
             return catalog.sighted(
                     digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
         }
-        forget(digest);
+        missing(digest, began);
         return false;
     }
 
@@ -190,18 +200,25 @@ final class BlockReader implements BlockSearch.Finder {
         return got;
     }
 
-    private BlockResult missing(BlockKey key) {
-        forget(key.digest());
+    private BlockResult missing(BlockKey key, long began) {
+        missing(key.digest(), began);
         return MISS;
+    }
+
+    private void missing(KeyDigest digest, long began) {
+        if (catalog.missing(digest, began)) {
+            core.removed(digest);
+        }
     }
 
     /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
     /// again. One that cannot be deleted, such as in a folder that is read-only, is a miss until it
     /// is saved again. One that is gone was evicted while it was read.
     private BlockResult discard(BlockKey key, BlockResult verdict) {
+        long began = System.nanoTime();
         int rc = core.calls().unlink(names.file(key.digest()));
         if (rc == -Errno.ENOENT) {
-            return missing(key);
+            return missing(key, began);
         }
         if (rc == 0) {
             forget(key.digest());

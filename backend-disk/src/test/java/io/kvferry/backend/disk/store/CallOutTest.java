@@ -43,6 +43,55 @@ class CallOutTest {
         return StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
     }
 
+    /// What follows a read of a whole block, of a damaged one, and of one that the medium refuses.
+    @ParameterizedTest
+    @ValueSource(strings = {"setModified", "unlink", "rename"})
+    void aLoadEndsByItsDeadlineWhateverHangsAfterTheRead(String hanging) throws Exception {
+        var hang = new CountDownLatch(1);
+        BlockKey key = BlockKey.of("k");
+        var times = buffered().times();
+        var config =
+                buffered()
+                        .with(
+                                new StoreConfig.Times(
+                                        times.io(),
+                                        times.verifyAfter(),
+                                        times.tempMaxAge(),
+                                        times.scanInterval(),
+                                        Duration.ofMillis(1))); // each use sets the file's time
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            new StoreDriver(store).save(key, block(1, 5000));
+            if (hanging.equals("unlink")) {
+                Path file = StoreDriver.file(config, key);
+                byte[] bytes = Files.readAllBytes(file);
+                bytes[5000] ^= 1;
+                Files.write(file, bytes);
+            }
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals(hanging)) {
+                            await(hang);
+                        }
+                        return call.equals("read") && hanging.equals("rename") ? -Errno.EIO : 0;
+                    };
+            var done = new CompletableFuture<BlockResult>();
+            Thread.sleep(5); // another interval
+            store.load(
+                    key,
+                    empty(5000),
+                    Deadline.in(Duration.ofMillis(200)),
+                    (_, result) -> done.complete(result),
+                    0);
+            BlockResult result;
+            try {
+                result = done.get(20, TimeUnit.SECONDS);
+            } finally {
+                hang.countDown();
+            }
+            assertThat(result.failedWith(ErrorCode.TIMEOUT)).as("%s", result).isTrue();
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(longs = {5000, 600_000})
     void closesTheFileOfALoadWhoseMemoryIsGone(long bytes) {
@@ -59,6 +108,40 @@ class CallOutTest {
             assertThat(Collections.frequency(calls.log, "openRead")).isEqualTo(1);
             assertThat(Collections.frequency(calls.log, "close")).isEqualTo(1);
             assertThat(driver.load(key, empty(bytes))).isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    /// What was looked at before it was there is not gone.
+    @Test
+    void aLookThatASaveOvertakesForgetsNothing() {
+        BlockKey key = BlockKey.of("k");
+        var real = FileCalls.ofPlatform();
+        Runnable[] between = {() -> {}};
+        var racing =
+                (FileCalls)
+                        Proxy.newProxyInstance(
+                                FileCalls.class.getClassLoader(),
+                                new Class<?>[] {FileCalls.class},
+                                (_, method, arguments) -> {
+                                    Object answer = method.invoke(real, arguments);
+                                    if (method.getName().matches("status|openRead")
+                                            && answer.equals(-Errno.ENOENT)) {
+                                        Runnable now = between[0];
+                                        between[0] = () -> {};
+                                        now.run();
+                                    }
+                                    return answer;
+                                });
+        var config = StoreDriver.looking(buffered());
+        try (var store = BlockStore.open(config, StoreListener.NONE, racing)) {
+            var driver = new StoreDriver(store);
+            between[0] = () -> driver.save(key, block(1, 5000));
+            assertThat(driver.load(key, empty(5000)).failedWith(ErrorCode.MISS)).isTrue();
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+            BlockKey other = BlockKey.of("other");
+            between[0] = () -> driver.save(other, block(2, 5000));
+            driver.locate(List.of(other));
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
         }
     }
 

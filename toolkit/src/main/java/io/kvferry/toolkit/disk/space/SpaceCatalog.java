@@ -226,6 +226,17 @@ public final class SpaceCatalog {
         return true;
     }
 
+    /// A look at the disk that began at `began` did not find the file; answers whether it was
+    /// known. One that was seen or written since stays.
+    public synchronized boolean missing(KeyDigest digest, long began) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE || index.verifiedAt(slot) - began > 0) {
+            return false;
+        }
+        index.remove(slot);
+        return true;
+    }
+
     /// Makes lookups of a known file miss for a while, because a read of it failed: for
     /// [#SUPPRESSION_NANOS], and for twice as long each time that it fails again, up to
     /// [#LONGEST_SUPPRESSION_NANOS]. Several reports of one failure count once.
