@@ -188,15 +188,24 @@ final class BlockWriter {
         if (room != Evictor.Room.MADE) {
             return room; // a file to write over takes nothing of the file system
         }
-        long shortage = core.freeSpace().shortage(bytes, System.nanoTime());
-        if (shortage > 0) {
-            core.freeSpace().invalidate();
-            if (!core.evictor().free(Math.min(shortage, bytes), deadlineNanos)) {
+        boolean free = false;
+        try {
+            free = isFree(bytes, deadlineNanos);
+        } finally { // also when a listener throws
+            if (!free) {
                 catalog.release(bytes);
-                return Evictor.Room.NONE;
             }
         }
-        return room;
+        return free ? room : Evictor.Room.NONE;
+    }
+
+    private boolean isFree(long bytes, long deadlineNanos) {
+        long shortage = core.freeSpace().shortage(bytes, System.nanoTime());
+        if (shortage <= 0) {
+            return true;
+        }
+        core.freeSpace().invalidate();
+        return core.evictor().free(Math.min(shortage, bytes), deadlineNanos);
     }
 
     /// @param over whether `temp` is a file of just so many bytes to write over

@@ -84,6 +84,9 @@ final class Evictor {
                     if (evicting && victim.reserved()) {
                         core.catalog().release(bytes);
                     }
+                    if (reused || (evicting && victimReused)) {
+                        calls.unlink(reuse);
+                    }
                     throw e;
                 } finally {
                     lock.unlock(evicted);

@@ -111,6 +111,50 @@ class CallOutTest {
         }
     }
 
+    /// Such as no memory to tell an engine of an eviction.
+    @Test
+    void givesRoomBackWhenAListenerThrows() {
+        var config = buffered();
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            new StoreDriver(store).save(BlockKey.of("old"), block(1, 5000));
+        }
+        var listener =
+                new StoreListener() {
+                    @Override
+                    public void removed(KeyDigest digest) {
+                        throw new OutOfMemoryError("scripted");
+                    }
+                };
+        var full = config.withReserveBytes(1L << 60); // never so much free
+        try (var store = BlockStore.open(full, listener, calls)) {
+            var result = new StoreDriver(store).save(BlockKey.of("new"), block(2, 5000));
+            assertThat(result).isInstanceOf(BlockResult.Failed.class);
+            assertThat(store.core().catalog().reservedBytes()).isZero();
+        }
+    }
+
+    /// The file that was to be written over is nobody's block any more.
+    @Test
+    void leavesNoFileOfAVictimBehindWhenAListenerThrows() {
+        long file = RecordFormat.fileBytes(BlockKey.of("old"), block(1, 5000));
+        var config = buffered().withQuota(file, 1, 1);
+        var listener =
+                new StoreListener() {
+                    @Override
+                    public void removed(KeyDigest digest) {
+                        throw new OutOfMemoryError("scripted");
+                    }
+                };
+        try (var store = BlockStore.open(config, listener, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(BlockKey.of("old"), block(1, 5000));
+            assertThat(driver.save(BlockKey.of("new"), block(2, 5000)))
+                    .isInstanceOf(BlockResult.Failed.class);
+            assertThat(StoreDriver.temps(config)).isZero();
+            assertThat(store.core().catalog().reservedBytes()).isZero();
+        }
+    }
+
     /// What was looked at before it was there is not gone.
     @Test
     void aLookThatASaveOvertakesForgetsNothing() {
