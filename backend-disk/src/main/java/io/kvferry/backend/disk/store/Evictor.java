@@ -173,7 +173,8 @@ final class Evictor {
             }
             int unlinked = victimReused || rc == -Errno.ENOENT ? rc : calls.unlink(path);
             catalog.evicted();
-            if (rc == 0 && unlinked < 0 && unlinked != -Errno.ENOENT) {
+            boolean file = rc != -Errno.ENOENT && rc != -Errno.NOT_REGULAR;
+            if (file && unlinked < 0 && unlinked != -Errno.ENOENT) {
                 kept++; // such as in a folder that is read-only: its bytes are still taken
                 catalog.kept(victim, bytes, System.nanoTime(), core.recency().stampNow(0));
                 continue;

@@ -189,6 +189,23 @@ class CallOutTest {
         }
     }
 
+    /// Such as in a folder whose blocks on the medium cannot be read.
+    @Test
+    void countsAVictimThatCanNeitherBeLookedAtNorDeleted() {
+        long file = RecordFormat.fileBytes(BlockKey.of("a"), block(1, 5000));
+        var config = buffered().withQuota(2 * file, 1, 1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(BlockKey.of("a"), block(1, 5000));
+            driver.save(BlockKey.of("b"), block(2, 5000));
+            calls.hook = (call, _) -> call.matches("status|unlink|rename") ? -Errno.EIO : 0;
+            driver.save(BlockKey.of("c"), block(3, 5000));
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(StoreDriver.diskBytes(config)).isLessThanOrEqualTo(2 * file);
+            StoreDriver.assertKnowsItsBytes(store);
+        }
+    }
+
     private static void await(CountDownLatch latch) {
         try {
             if (!latch.await(40, TimeUnit.SECONDS)) {
