@@ -44,7 +44,7 @@ final class Janitor implements Runnable {
                 if (work == Work.LOOK) {
                     lastLook = System.nanoTime();
                     // What this process writes it knows; a scan costs time and garbage.
-                    work = core.users().others() ? Work.SCAN : Work.NOTHING;
+                    work = others() ? Work.SCAN : Work.NOTHING;
                 }
                 if (work == Work.SCAN) {
                     lastScan = System.nanoTime();
@@ -87,6 +87,15 @@ final class Janitor implements Runnable {
                 return scanDue <= 0 ? Work.SCAN : Work.LOOK;
             }
             TimeUnit.NANOSECONDS.timedWait(this, Math.min(scanDue, lookDue));
+        }
+    }
+
+    private boolean others() {
+        try {
+            return core.users().others();
+        } catch (RuntimeException | Error e) { // the scan fails as well, or tells
+            LOG.warn("block store {} may have other users", core.folder().folder(), e);
+            return true;
         }
     }
 

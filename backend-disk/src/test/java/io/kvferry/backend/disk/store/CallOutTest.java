@@ -189,6 +189,31 @@ class CallOutTest {
         }
     }
 
+    @Test
+    void theJanitorGoesOnWhenAskingForOthersThrows() throws Exception {
+        var asked = new AtomicInteger();
+        try (var store = BlockStore.open(buffered(), StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("tryLock")) {
+                            asked.incrementAndGet();
+                            throw new LinkageError("scripted");
+                        }
+                        return 0;
+                    };
+            long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+            while (asked.get() < 2
+                    && store.core().janitorThread().isAlive()
+                    && limit - System.nanoTime() > 0) {
+                store.core().noteOthers(true);
+                Thread.sleep(20);
+            }
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(store.core().janitorThread().isAlive()).isTrue();
+            assertThat(asked).hasValueGreaterThan(1);
+        }
+    }
+
     /// Such as in a folder whose blocks on the medium cannot be read.
     @Test
     void countsAVictimThatCanNeitherBeLookedAtNorDeleted() {
