@@ -26,6 +26,7 @@ public final class DeadlineWatch implements Runnable {
     public void run() {
         while (!stopped) {
             LockSupport.parkNanos(this, TICK_NANOS);
+            Thread.interrupted(); // left by a callback: parking would no longer wait
             try {
                 pool.expire(System.nanoTime());
             } catch (RuntimeException | Error e) { // a callback's defect must not end the deadlines

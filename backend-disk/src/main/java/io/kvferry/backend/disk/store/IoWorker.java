@@ -125,6 +125,7 @@ final class IoWorker implements Runnable {
         } catch (RuntimeException | Error e) { // a defect of the caller must not end this thread
             LOG.warn("the callback of a {} threw", task.kind(), e);
         }
+        Thread.interrupted(); // left by the caller: channels would fail the next request
     }
 
     /// Turns every exception into a failure of this request; the thread goes on.

@@ -155,6 +155,42 @@ class CallOutTest {
         }
     }
 
+    /// Otherwise that thread never sleeps again.
+    @Test
+    void aCallbackThatInterruptsTheDeadlineThreadLeavesItNotInterrupted() throws Exception {
+        var hang = new CountDownLatch(1);
+        try (var store = BlockStore.open(buffered(), StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("openRead")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var told = new CompletableFuture<Thread>();
+            store.load(
+                    BlockKey.of("k"),
+                    empty(10),
+                    Deadline.in(Duration.ofMillis(50)),
+                    (_, _) -> {
+                        Thread.currentThread().interrupt();
+                        told.complete(Thread.currentThread());
+                    },
+                    0);
+            Thread watch = told.get(30, TimeUnit.SECONDS);
+            long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+            while (watch.isInterrupted() && limit - System.nanoTime() > 0) {
+                Thread.sleep(5);
+            }
+            assertThat(watch.getName()).isEqualTo("disk-deadlines");
+            boolean interrupted = watch.isInterrupted();
+            hang.countDown();
+            assertThat(interrupted).isFalse();
+        } finally {
+            hang.countDown();
+        }
+    }
+
     /// What was looked at before it was there is not gone.
     @Test
     void aLookThatASaveOvertakesForgetsNothing() {
@@ -228,6 +264,28 @@ class CallOutTest {
             calls.hook = FaultInjectingCalls.PASS;
             assertThat(StoreDriver.diskBytes(config)).isLessThanOrEqualTo(2 * file);
             StoreDriver.assertKnowsItsBytes(store);
+        }
+    }
+
+    /// Channels fail whatever an interrupted thread does.
+    @Test
+    void aCallbackThatInterruptsItsThreadFailsNoLaterRequest() throws Exception {
+        var config = buffered().with(new StoreConfig.Pools(1, 1, 8));
+        try (var store = BlockStore.open(config, StoreListener.NONE, FileCalls.ofChannels())) {
+            var driver = new StoreDriver(store);
+            var told = new CompletableFuture<BlockResult>();
+            store.save(
+                    BlockKey.of("a"),
+                    block(1, 5000),
+                    Deadline.in(StoreDriver.PATIENCE),
+                    (_, result) -> {
+                        told.complete(result);
+                        Thread.currentThread().interrupt();
+                    },
+                    0);
+            assertThat(told.get(30, TimeUnit.SECONDS)).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.save(BlockKey.of("b"), block(2, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
         }
     }
 
