@@ -40,6 +40,7 @@ final class StoreCore {
     /// What stores must agree on to share a core.
     private record Shared(
             Path root,
+            boolean checkFolder,
             KeyDigest namespace,
             StoreConfig.Space space,
             StoreConfig.Times times,
@@ -115,6 +116,7 @@ final class StoreCore {
             if (core == null) {
                 core = new StoreCore(config, calls, recency(config));
                 OPEN.put(key, core);
+                        config.checkFolder(),
             }
             core.users++;
             return core;

@@ -54,6 +54,19 @@ class AccessTest {
         BlockStore.open(config.withCheckFolder(false), StoreListener.NONE).close();
     }
 
+    /// What one store of this process does not mind is no answer for another.
+    @Test
+    void refusesARootThatOthersMayWriteToAlthoughAnotherStoreHasItOpen() throws Exception {
+        Path root = Files.createDirectory(folder.resolve("root"));
+        Files.setPosixFilePermissions(root, PosixFilePermissions.fromString("rwxrwxrwx"));
+        var config = StoreDriver.config(root);
+        try (var _ = BlockStore.open(config.withCheckFolder(false), StoreListener.NONE)) {
+            assertThatThrownBy(() -> BlockStore.open(config, StoreListener.NONE).close())
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("chmod");
+        }
+    }
+
     @Test
     void refusesARootOfAnotherUser() throws Exception {
         Path root = Files.createDirectory(folder.resolve("root"));
