@@ -49,7 +49,7 @@ public final class BlockStore implements AutoCloseable {
     private final StoreListener listener;
     private final boolean direct;
     private final IoThreads threads;
-    private volatile boolean closed;
+    private boolean closed;
 
     /// Opens a store. Stores of one process with the same settings share what they know of the
     /// folder.
@@ -98,7 +98,7 @@ public final class BlockStore implements AutoCloseable {
             this.direct = chooseDirect();
             this.threads = new IoThreads(core, counters, config.pools(), direct);
         } catch (RuntimeException | Error e) {
-            release();
+            core.release();
             throw e;
         }
         LOG.atLevel(level)
@@ -301,32 +301,17 @@ public final class BlockStore implements AutoCloseable {
     }
 
     /// Requests in flight end well or by their deadline; then the threads go. A thread that hangs
-    /// in the file system is left behind as a daemon with its own memory. Idempotent.
+    /// in the file system is left behind as a daemon with its own memory. Idempotent; a second
+    /// close waits for the first.
     @Override
-    public void close() {
+    public synchronized void close() {
         if (closed) {
             return;
         }
         closed = true;
-        boolean interrupted = false;
-        try {
-            threads.close(config.times().io());
-        } catch (InterruptedException _) {
-            interrupted = true;
-        }
+        threads.close(config.times().io());
         core.unlisten(listener);
-        release();
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private void release() {
-        try {
-            core.release();
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
-        }
+        core.release();
     }
 
     private boolean offer(

@@ -65,16 +65,17 @@ final class IoThreads {
     }
 
     /// Refuses new tasks, lets those in flight end, and ends the threads. One that hangs in the
-    /// file system is left behind as a daemon with its own memory.
+    /// file system is left behind as a daemon with its own memory. Waits, within its limits, also
+    /// when the caller is interrupted: the memory of requests may be freed afterwards.
     ///
     /// @param io longest time of one task
-    void close(Duration io) throws InterruptedException {
+    void close(Duration io) {
         pool.close();
         try {
-            if (pool.awaitIdle(io.plus(Janitor.patience()).toNanos())) {
+            if (Uninterrupted.await(pool::awaitIdle, io.plus(Janitor.patience()))) {
                 watch.stop(watchThread);
                 for (Thread worker : workers) {
-                    worker.join(Janitor.patience());
+                    Uninterrupted.join(worker, Janitor.patience());
                 }
             } else {
                 LOG.warn(
@@ -85,6 +86,6 @@ final class IoThreads {
         } finally {
             watch.stop(watchThread);
         }
-        watchThread.join(Janitor.patience());
+        Uninterrupted.join(watchThread, Janitor.patience());
     }
 }

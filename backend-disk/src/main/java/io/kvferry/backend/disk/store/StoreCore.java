@@ -35,7 +35,7 @@ final class StoreCore {
     /// Least time between two attempts to make a deleted folder again.
     private static final long RESTORE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-    private static final Map<Shared, StoreCore> OPEN = new HashMap<>();
+    private static final Map<Shared, Slot> OPEN = new HashMap<>();
 
     /// What stores must agree on to share a core.
     private record Shared(
@@ -45,6 +45,14 @@ final class StoreCore {
             StoreConfig.Space space,
             StoreConfig.Times times,
             Durability durability) {}
+
+    /// A shared core. Its monitor is held while its folder is opened, which may hang.
+    private static final class Slot {
+        private @Nullable StoreCore core;
+
+        /// Stores that have it or wait for it; guarded by [#OPEN].
+        private int users = 1;
+    }
 
     private final StoreConfig config;
     private final FileCalls calls;
@@ -65,10 +73,11 @@ final class StoreCore {
     private final Object restoring = new Object();
     private boolean failed;
     private long failedAt;
-    private int users;
+    private final Slot slot;
     private @Nullable BlockStore reporter;
 
-    private StoreCore(StoreConfig config, FileCalls calls, Recency recency) {
+    private StoreCore(StoreConfig config, FileCalls calls, Recency recency, Slot slot) {
+        this.slot = slot;
         this.config = config;
         this.calls = calls;
         this.folder = StoreFolder.open(config, calls);
@@ -107,19 +116,44 @@ final class StoreCore {
         var key =
                 new Shared(
                         config.root().toAbsolutePath().normalize(),
+                        config.checkFolder(),
                         StoreFolder.digest(config),
                         config.space(),
                         config.times(),
                         config.durability());
+        Slot slot;
         synchronized (OPEN) {
-            StoreCore core = OPEN.get(key);
-            if (core == null) {
-                core = new StoreCore(config, calls, recency(config));
-                OPEN.put(key, core);
-                        config.checkFolder(),
+            slot = OPEN.get(key);
+            if (slot == null) {
+                slot = new Slot();
+                OPEN.put(key, slot);
+            } else {
+                slot.users++;
             }
-            core.users++;
-            return core;
+        }
+        try {
+            synchronized (slot) {
+                StoreCore core = slot.core;
+                if (core == null) {
+                    core = new StoreCore(config, calls, recency(config), slot);
+                    slot.core = core;
+                }
+                return core;
+            }
+        } catch (RuntimeException | Error e) {
+            leave(slot);
+            throw e;
+        }
+    }
+
+    /// One user of a slot less; whether it was the last.
+    private static boolean leave(Slot slot) {
+        synchronized (OPEN) {
+            if (--slot.users > 0) {
+                return false;
+            }
+            OPEN.values().remove(slot);
+            return true;
         }
     }
 
@@ -133,21 +167,16 @@ final class StoreCore {
     }
 
     static StoreCore of(StoreConfig config, FileCalls calls, Recency recency) {
-        var core = new StoreCore(config, calls, recency);
-        core.users = 1;
-        return core;
+        return new StoreCore(config, calls, recency, new Slot());
     }
 
     /// One store less; the last one ends the janitor.
-    void release() throws InterruptedException {
-        synchronized (OPEN) {
-            if (--users > 0) {
-                return;
-            }
-            OPEN.values().remove(this);
+    void release() {
+        if (!leave(slot)) {
+            return;
         }
         janitor.stop();
-        janitorThread.join(Janitor.patience());
+        Uninterrupted.join(janitorThread, Janitor.patience());
         lock.close();
         folderUsers.close();
     }
