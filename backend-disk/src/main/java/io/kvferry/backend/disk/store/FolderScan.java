@@ -168,7 +168,9 @@ final class FolderScan {
                 file -> {
                     long modified = Files.getLastModifiedTime(file).toMillis();
                     boolean old = Math.min(now, modified) <= oldestAllowed;
-                    if ((old || modified > latest) && Files.deleteIfExists(file)) {
+                    if ((old || modified > latest)
+                            && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                            && Files.deleteIfExists(file)) {
                         core.counters().reapedTemps.increment();
                     }
                 });

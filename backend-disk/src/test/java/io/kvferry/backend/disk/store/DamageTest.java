@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -13,6 +14,7 @@ import org.junit.jupiter.api.io.TempDir;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import java.util.List;
 
 /// D3 and D4 of the disk specification: every byte and every length of a block file.
@@ -110,6 +112,18 @@ class DamageTest {
             assertThat(driver.load(KEY, StoreDriver.empty(PAYLOAD)).failedWith(ErrorCode.CORRUPT))
                     .isTrue();
         }
+    }
+
+    /// Such as one that a backup program made.
+    @Test
+    void opensAlthoughAFolderLiesAmongItsUnfinishedFiles() throws Exception {
+        var config = StoreDriver.config(root);
+        BlockStore.open(config, StoreListener.NONE).close();
+        var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+        var foreign = Files.createDirectories(temps.resolve("foreign").resolve("inner"));
+        Files.setLastModifiedTime(foreign.getParent(), FileTime.fromMillis(0));
+        BlockStore.open(config, StoreListener.NONE).close();
+        assertThat(foreign).isDirectory();
     }
 
     @Test
