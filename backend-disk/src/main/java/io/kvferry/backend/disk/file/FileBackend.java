@@ -21,6 +21,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
@@ -31,6 +32,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -69,6 +71,21 @@ public final class FileBackend implements TransferBackend {
     /// @param threadCount transfers at a time
     /// @param queueLimit transfers that may wait
     public FileBackend(String agent, boolean direct, int threadCount, int queueLimit) {
+        this(
+                agent,
+                direct,
+                threadCount,
+                queueLimit,
+                Thread.ofPlatform().daemon().name("file-" + agent + "-", 0).factory());
+    }
+
+    /// With threads of which a test decides what they do.
+    FileBackend(
+            String agent,
+            boolean direct,
+            int threadCount,
+            int queueLimit,
+            ThreadFactory threadFactory) {
         this.capabilities = capabilities(direct);
         this.direct = direct;
         this.queueLimit = queueLimit;
@@ -79,7 +96,7 @@ public final class FileBackend implements TransferBackend {
                         0,
                         TimeUnit.SECONDS,
                         new ArrayBlockingQueue<>(queueLimit),
-                        Thread.ofPlatform().daemon().name("file-" + agent + "-", 0).factory());
+                        threadFactory);
         this.watch =
                 Thread.ofPlatform().daemon().name("file-deadlines-" + agent).start(this::watch);
     }
@@ -112,6 +129,7 @@ public final class FileBackend implements TransferBackend {
     private void watch() {
         while (!closed) {
             LockSupport.parkNanos(this, TICK_NANOS);
+            Thread.interrupted(); // left by a callback: parking would no longer wait
             active.forEach(FileTransfer::watch);
         }
     }
@@ -215,6 +233,10 @@ public final class FileBackend implements TransferBackend {
         active.add(transfer);
         try {
             threads.execute(transfer);
+        } catch (OutOfMemoryError e) {
+            active.remove(transfer);
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY, "no thread to be had for a transfer", e);
         } catch (RejectedExecutionException _) {
             active.remove(transfer);
             checkOpen();
@@ -326,6 +348,11 @@ public final class FileBackend implements TransferBackend {
         }
     }
 
+    /// For tests: transfers that have not quiesced.
+    int inFlight() {
+        return active.size();
+    }
+
     private void checkOpen() {
         if (closed) {
             throw new KvFerryException(ErrorCode.CLOSED, "the FILE backend is closed");
@@ -342,13 +369,29 @@ public final class FileBackend implements TransferBackend {
         threads.getQueue().drainTo(queued);
         queued.forEach(task -> ((FileTransfer) task).refuse());
         threads.shutdown(); // no interrupt: it would close the channel under a transfer
+        active.forEach(FileTransfer::abort);
         LockSupport.unpark(watch);
-        try {
-            threads.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS);
-            watch.join(TimeUnit.SECONDS.toMillis(CLOSE_SECONDS));
-        } catch (InterruptedException _) {
+        awaitThreads();
+        registrations.forEach(Registered::close);
+    }
+
+    /// Waits, within its limit, also when this thread is interrupted: memory may be freed
+    /// afterwards.
+    private void awaitThreads() {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CLOSE_SECONDS);
+        boolean interrupted = false;
+        boolean waiting = true;
+        while (waiting) {
+            try {
+                threads.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                watch.join(Duration.ofNanos(Math.max(0, end - System.nanoTime())));
+                waiting = false;
+            } catch (InterruptedException _) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
             Thread.currentThread().interrupt();
         }
-        registrations.forEach(Registered::close);
     }
 }

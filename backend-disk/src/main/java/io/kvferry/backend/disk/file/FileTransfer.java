@@ -92,6 +92,11 @@ final class FileTransfer implements Transfer, Runnable {
         quiesce();
     }
 
+    /// The backend is closed; the I/O thread, which may hang, notices when it comes back.
+    void abort() {
+        end(closedOutcome());
+    }
+
     @Override
     public void run() {
         try {
@@ -114,7 +119,7 @@ final class FileTransfer implements Transfer, Runnable {
                     new Failure(
                             FileTrouble.isFull(e) ? ErrorCode.NO_SPACE : ErrorCode.STORAGE_IO,
                             FileTrouble.describe("transfer " + id, e)));
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             fail(Failure.of(e)); // the border: nothing may escape from an I/O thread
         } finally {
             quiesce();
