@@ -83,13 +83,7 @@ public final class IoPool<T extends IoTask> {
         ParkedWorker woken;
         synchronized (this) {
             (read ? reads : writes).add(task);
-            woken = pollIdle(read ? idleReaders : idleWriters);
-            if (woken == null) {
-                woken = pollIdle(idleHelpers);
-            }
-            if (woken != null) {
-                woken.waiting = false;
-            }
+            woken = wake(read ? idleReaders : idleWriters);
         }
         if (woken != null) {
             LockSupport.unpark(woken.thread);
@@ -99,13 +93,26 @@ public final class IoPool<T extends IoTask> {
     /// Waits for the next task; null when the pool is closed and the queue empty.
     public @Nullable T take(ParkedWorker worker) {
         while (true) {
+            T task;
+            ParkedWorker other = null;
             synchronized (this) {
-                T task = poll(worker.role);
-                if (task != null || (closed && reads.claimed + writes.claimed == 0)) {
-                    return task;
+                boolean readsWait = reads.waiting > 0;
+                task = poll(worker.role);
+                if (task == null) {
+                    if (closed && reads.claimed + writes.claimed == 0) {
+                        return null;
+                    }
+                    worker.waiting = true;
+                    idle(worker.role).add(worker);
+                } else if (readsWait && worker.role == Role.HELPER && writes.waiting > 0) {
+                    other = wake(idleWriters); // it may have been woken for the write
                 }
-                worker.waiting = true;
-                idle(worker.role).add(worker);
+            }
+            if (other != null) {
+                LockSupport.unpark(other.thread);
+            }
+            if (task != null) {
+                return task;
             }
             while (worker.waiting) {
                 LockSupport.park(this);
@@ -188,6 +195,18 @@ public final class IoPool<T extends IoTask> {
             case HELPER -> idleHelpers;
             case WRITER -> idleWriters;
         };
+    }
+
+    /// Takes one of these, or a helper, out of the idle ones; the caller unparks it.
+    private @Nullable ParkedWorker wake(List<ParkedWorker> workers) {
+        ParkedWorker woken = pollIdle(workers);
+        if (woken == null) {
+            woken = pollIdle(idleHelpers);
+        }
+        if (woken != null) {
+            woken.waiting = false;
+        }
+        return woken;
     }
 
     private static @Nullable ParkedWorker pollIdle(List<ParkedWorker> workers) {
