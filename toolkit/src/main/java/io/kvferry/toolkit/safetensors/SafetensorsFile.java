@@ -11,9 +11,11 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.Map;
 
 /// A mapped safetensors file: checked header, tensors as read-only views of the mapping.
@@ -52,10 +54,12 @@ public final class SafetensorsFile implements AutoCloseable {
     public static SafetensorsFile open(Path path) {
         Arena arena = Arena.ofShared();
         boolean opened = false;
-        try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
-            MemorySegment file =
-                    channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size(), arena);
-            var result = of(path, arena, file);
+        try {
+            // Opening a FIFO would wait for its writer.
+            if (!Files.readAttributes(path, BasicFileAttributes.class).isRegularFile()) {
+                throw corrupt(path, "is not a regular file");
+            }
+            var result = map(path, arena);
             opened = true;
             return result;
         } catch (NoSuchFileException e) {
@@ -66,6 +70,14 @@ public final class SafetensorsFile implements AutoCloseable {
             if (!opened) {
                 arena.close();
             }
+        }
+    }
+
+    private static SafetensorsFile map(Path path, Arena arena) throws IOException {
+        try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
+            MemorySegment file =
+                    channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size(), arena);
+            return of(path, arena, file);
         }
     }
 

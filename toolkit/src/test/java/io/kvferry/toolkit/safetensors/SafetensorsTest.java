@@ -3,6 +3,7 @@ package io.kvferry.toolkit.safetensors;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -21,6 +22,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -62,6 +64,20 @@ class SafetensorsTest {
                         KvFerryException.class, e -> assertThat(e.code()).isEqualTo(code))
                 .hasMessageContaining(hint)
                 .hasMessageContaining("x.safetensors");
+    }
+
+    /// Opening a FIFO to read waits for its writer.
+    @Test
+    void refusesAFifo() throws Exception {
+        Path fifo = folder.resolve("x.safetensors");
+        assumeTrue(
+                new ProcessBuilder("mkfifo", fifo.toString()).start().waitFor() == 0, "no mkfifo");
+        var opener =
+                Thread.ofPlatform()
+                        .daemon()
+                        .start(() -> assertRefused(fifo, ErrorCode.CORRUPT, "not a regular file"));
+        assertThat(opener.join(Duration.ofSeconds(30))).isTrue();
+        assertRefused(fifo, ErrorCode.CORRUPT, "not a regular file");
     }
 
     @Test
