@@ -12,10 +12,10 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.TransferOutcome;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
-import io.kvferry.backend.mooncake.te.internal.SharedClosing;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.recovery.SharedClosing;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

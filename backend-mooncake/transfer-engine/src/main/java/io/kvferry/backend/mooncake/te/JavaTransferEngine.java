@@ -5,7 +5,6 @@ import io.kvferry.backend.mooncake.te.RemoteSegment.Buffer;
 import io.kvferry.backend.mooncake.te.internal.Incarnation;
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.backend.mooncake.te.internal.Ports;
-import io.kvferry.backend.mooncake.te.internal.SharedClosing;
 import io.kvferry.backend.mooncake.te.internal.StopSteps;
 import io.kvferry.backend.mooncake.te.internal.WireJson;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
@@ -34,6 +33,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.ProcessVm;
+import io.kvferry.toolkit.recovery.SharedClosing;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

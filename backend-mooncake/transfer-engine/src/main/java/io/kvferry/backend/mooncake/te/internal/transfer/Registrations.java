@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.internal.PrivatePages;
-import io.kvferry.backend.mooncake.te.internal.SharedClosing;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
@@ -13,6 +12,7 @@ import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner.Pages;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.recovery.SharedClosing;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

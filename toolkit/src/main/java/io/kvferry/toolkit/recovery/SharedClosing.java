@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te.internal;
+package io.kvferry.toolkit.recovery;
 
 import java.util.concurrent.locks.ReentrantLock;
 
