@@ -23,8 +23,10 @@ record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
     }
 
     @Override
-    public Path home(Path folder) {
-        return likeStore ? folder.resolveSibling("limit-blocks") : folder;
+    public List<Path> homes(List<Path> folders) {
+        return likeStore
+                ? List.of(folders.getFirst().getParent().resolveSibling("limit-blocks"))
+                : folders;
     }
 
     @Override
@@ -35,7 +37,7 @@ record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
                                 List.of(
                                         c.program().toString(),
                                         work(turn.write()),
-                                        turn.folder().toString(),
+                                        turn.joined(),
                                         turn.name(),
                                         String.valueOf(turn.bytes()),
                                         String.valueOf(turn.files()),

@@ -13,20 +13,25 @@ import java.util.concurrent.Executors;
 final class Deletions {
     private Deletions() {}
 
-    /// Makes and deletes so many small files in a folder.
-    static void make(Path folder, int count, int threads) throws Exception {
-        each(threads, count, i -> Files.write(folder.resolve("deleted." + i), new byte[64]));
-        each(threads, count, i -> Files.delete(folder.resolve("deleted." + i)));
+    /// Makes and deletes so many small files, evenly divided among folders.
+    static void make(List<Path> folders, int count, int threads) throws Exception {
+        each(threads, count, i -> Files.write(deleted(folders, i), new byte[64]));
+        each(threads, count, i -> Files.delete(deleted(folders, i)));
     }
 
-    /// Deletes the files below a folder whose names begin with `name` and a dot; answers the
+    private static Path deleted(List<Path> folders, int i) {
+        return folders.get(i % folders.size()).resolve("deleted." + i);
+    }
+
+    /// Deletes the files below folders whose names begin with `name` and a dot; answers the
     /// nanoseconds that it took.
-    static long delete(Path folder, String name, int threads) throws Exception {
-        List<Path> files;
-        try (var all = Files.walk(folder)) {
-            files =
-                    all.filter(file -> file.getFileName().toString().startsWith(name + "."))
-                            .toList();
+    static long delete(List<Path> folders, String name, int threads) throws Exception {
+        var files = new ArrayList<Path>();
+        for (Path folder : folders) {
+            try (var all = Files.walk(folder)) {
+                all.filter(file -> file.getFileName().toString().startsWith(name + "."))
+                        .forEach(files::add);
+            }
         }
         long begun = System.nanoTime();
         each(threads, files.size(), i -> Files.delete(files.get(i)));

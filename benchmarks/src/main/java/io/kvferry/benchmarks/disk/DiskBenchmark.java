@@ -39,14 +39,15 @@ import java.util.Set;
 /// the store and a pass over the bytes in place of the checksum: what a ratio to it lacks of one is
 /// the program's, what a ratio to the others lacks beside is the price of the checks.
 ///
-/// The limits make their files in the folder in which the store makes its own: file systems such as
-/// ext4 choose where a new file's inode and bytes go by its folder, and without a journal ext4
-/// looks past all inodes of that place that were deleted within the last minutes, which takes
-/// hundreds of microseconds after a few thousand deletions.
+/// The limits make their files in the folders in which the store makes its own, one per thread, so
+/// that nobody's threads wait for each other's changes of a folder. File systems such as ext4
+/// choose where a new file's inode and bytes go by its folder, and without a journal ext4 looks
+/// past all inodes of that place that were deleted within the last minutes, which takes hundreds of
+/// microseconds after a few thousand deletions.
 ///
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
 /// in which each save deletes a block, and a limit's time includes the deletion of as many files by
-/// 4 threads; and `deleted`, in which many files were deleted from that folder just before.
+/// 4 threads; and `deleted`, in which many files were deleted from those folders just before.
 @Command(
         name = "disk",
         description =

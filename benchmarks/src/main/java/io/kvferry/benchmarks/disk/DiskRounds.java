@@ -120,7 +120,7 @@ final class DiskRounds {
         return (turn + round) % (1 + limits.size());
     }
 
-    private void save(StoreRun store, Path files, int round, int count) throws Exception {
+    private void save(StoreRun store, List<Path> files, int round, int count) throws Exception {
         for (int turn = 0; turn <= limits.size(); turn++) {
             Tool.sync();
             int who = participant(turn, round) - 1;
@@ -135,14 +135,14 @@ final class DiskRounds {
                             state == State.FULL
                                     ? written.and(
                                             Deletions.delete(
-                                                    limits.get(who).home(files),
+                                                    limits.get(who).homes(files),
                                                     name(who, round),
                                                     threads))
                                     : written);
         }
     }
 
-    private void load(StoreRun store, Path files, int round, int count) throws Exception {
+    private void load(StoreRun store, List<Path> files, int round, int count) throws Exception {
         for (int turn = 0; turn <= limits.size(); turn++) {
             dropCaches();
             int who = participant(turn, round) - 1;
@@ -154,7 +154,7 @@ final class DiskRounds {
         }
     }
 
-    private FileLimit.Work move(int who, Path files, int round, boolean write, int count)
+    private FileLimit.Work move(int who, List<Path> files, int round, boolean write, int count)
             throws Exception {
         long bytes = (long) block * run;
         return limits.get(who)

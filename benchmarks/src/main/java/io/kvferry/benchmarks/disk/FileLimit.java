@@ -3,6 +3,8 @@ package io.kvferry.benchmarks.disk;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Collectors;
 
 /// Another program that moves files as the store does: every one made, written whole by one thread
 /// and closed, or opened, read whole and closed.
@@ -13,17 +15,18 @@ public interface FileLimit {
     /// Writes or reads all files of a turn.
     Work run(Turn turn) throws IOException, InterruptedException;
 
-    /// The folder below which the files of [Turn#folder] end up.
-    default Path home(Path folder) {
-        return folder;
+    /// The folders below which files made in these end up.
+    default List<Path> homes(List<Path> folders) {
+        return folders;
     }
 
-    /// @param folder in which the files are made; it is there
+    /// @param folders in which the files are made, by each thread in one of them or divided evenly;
+    ///   they are there
     /// @param name with which their names begin, followed by a dot
     /// @param bytes of each file
     /// @param blocks of which each file consists
     record Turn(
-            Path folder,
+            List<Path> folders,
             String name,
             boolean write,
             long bytes,
@@ -32,6 +35,11 @@ public interface FileLimit {
             int threads,
             boolean direct) {
         private static final long MOST_BYTES_PER_CALL = 1 << 20;
+
+        /// The folders as the limits are told them.
+        String joined() {
+            return folders.stream().map(Path::toString).collect(Collectors.joining(":"));
+        }
 
         /// What a call moves at most: all of a direct file, so that the medium gets it at once, and
         /// else as much as a call of the store.

@@ -36,7 +36,7 @@ public final class Fio implements FileLimit {
                         List.of(
                                 program.toString(),
                                 "--name=" + turn.name(),
-                                "--directory=" + turn.folder(),
+                                "--directory=" + turn.joined(),
                                 "--rw=" + (turn.write() ? "write" : "read"),
                                 "--bs=" + turn.bytesPerCall(),
                                 "--filesize=" + turn.bytes(),

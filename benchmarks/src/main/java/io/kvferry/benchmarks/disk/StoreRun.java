@@ -102,10 +102,11 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         }
     }
 
-    /// The folder in which the store makes its files.
-    Path temporaries() throws IOException {
-        try (var namespaces = Files.list(folder)) {
-            return namespaces.findFirst().orElseThrow().resolve("tmp");
+    /// The folders in which the store makes its files.
+    List<Path> temporaries() throws IOException {
+        try (var namespaces = Files.list(folder);
+                var folders = Files.list(namespaces.findFirst().orElseThrow().resolve("tmp"))) {
+            return folders.sorted().toList();
         }
     }
 

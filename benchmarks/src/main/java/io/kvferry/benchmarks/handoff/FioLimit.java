@@ -7,6 +7,7 @@ import io.kvferry.benchmarks.disk.Fio;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 
 /// What a hand-off through a folder cannot beat: the same bytes written to files and read back from
 /// the page cache, each file by one thread, one after the other.
@@ -26,7 +27,14 @@ record FioLimit(Fio fio, Path folder, int fileBytes, int threads) implements Lim
                 var result =
                         fio.run(
                                 new FileLimit.Turn(
-                                        folder, "kv", write, fileBytes, 1, files, threads, false));
+                                        List.of(folder),
+                                        "kv",
+                                        write,
+                                        fileBytes,
+                                        1,
+                                        files,
+                                        threads,
+                                        false));
                 seconds += bytes / result.rate();
                 cpuMicros += result.cpuMicros() * bytes / fileBytes;
             }

@@ -2,17 +2,18 @@
 // What rows of the block store are measured against beside fio, which moves one buffer per thread,
 // again and again: system calls alone, but on as much memory as the store moves.
 //
-//   files write|read|save|load FOLDER NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
+//   files write|read|save|load FOLDERS NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
 //
-// Files FOLDER/NAME.0 and so on, each of BYTES, are made, written whole and closed, or opened, read
-// whole and closed, by THREADS threads that take the next file each. Each file has a place of its
-// own in a memory of FILES times BYTES, which is touched before the time begins. DIRECT is 1 for
-// O_DIRECT. No call of write and read moves more than CALL bytes.
+// Files NAME.0 and so on, each of BYTES, are made, written whole and closed, or opened, read whole
+// and closed, by THREADS threads that take the next file each. FOLDERS are the names of folders with
+// colons between them; a file's number decides in which it is. Each file has a place of its own in a
+// memory of FILES times BYTES, which is touched before the time begins. DIRECT is 1 for O_DIRECT. No
+// call of write and read moves more than CALL bytes.
 //
 // save and load do it with the calls of the block store. A file has a header and BLOCKS blocks of
 // LAYERS ranges each, which lie in as many regions. A save looks for the file's name, makes a file
-// of another name, writes it, sets its time and renames it into one of SUBFOLDERS folders of
-// FOLDER/../limit-blocks. Buffered it gathers the ranges in pieces and writes the header of a file
+// of another name in the folder of its thread, writes it, sets its time and renames it into one of
+// SUBFOLDERS folders of limit-blocks, which is two folders above the first of FOLDERS. Buffered it gathers the ranges in pieces and writes the header of a file
 // with several pieces once more at the end; a load reads smaller pieces and scatters them. Direct
 // both copy through a buffer of each thread. In place of a checksum all bytes are added up, which
 // reads them as a checksum does and computes less.
@@ -35,6 +36,7 @@
 enum {
     ARGUMENTS = 10,
     MOST_THREADS = 256,
+    MOST_FOLDERS = 64,
     LAYERS = 32,
     SUBFOLDERS = 16,
     ALIGNMENT = 4096,
@@ -46,6 +48,7 @@ enum {
 
 // What a thread of the store's kind works with.
 struct tools {
+    const char *folder; // in which it makes files
     char *staging;
     struct iovec ranges[MOST_RANGES];
     int count;
@@ -59,7 +62,9 @@ struct place {
 };
 
 static char *memory;
-static const char *folder, *name;
+static char *folders[MOST_FOLDERS];
+static int folder_count;
+static const char *name;
 static size_t bytes, header, most_per_call;
 static long files, blocks;
 static int writes, stores, direct, flags;
@@ -146,10 +151,15 @@ static void gather(int fd, struct tools *t, long file) {
     }
 }
 
+static void name_block(char path[PATH_MAX], long file) {
+    snprintf(path, PATH_MAX, "%s/../../limit-blocks/%ld/%s.%ld", folders[0], file % SUBFOLDERS, name,
+             file);
+}
+
 static void save(long file, struct tools *t) {
     char temporary[PATH_MAX], path[PATH_MAX];
-    snprintf(temporary, sizeof temporary, "%s/%s.%ld", folder, name, file);
-    snprintf(path, sizeof path, "%s/../limit-blocks/%ld/%s.%ld", folder, file % SUBFOLDERS, name, file);
+    snprintf(temporary, sizeof temporary, "%s/%s.%ld", t->folder, name, file);
+    name_block(path, file);
     struct statx found;
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) == 0) die(path);
     int fd = open(temporary, flags, 0600);
@@ -174,7 +184,7 @@ static void save(long file, struct tools *t) {
 
 static void load(long file, struct tools *t) {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/../limit-blocks/%ld/%s.%ld", folder, file % SUBFOLDERS, name, file);
+    name_block(path, file);
     int fd = open(path, flags, 0600);
     if (fd < 0) die(path);
     struct place p = {file, 0, 0};
@@ -197,7 +207,7 @@ static void load(long file, struct tools *t) {
 
 static void move_whole(long file) {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.%ld", folder, name, file);
+    snprintf(path, sizeof path, "%s/%s.%ld", folders[file % folder_count], name, file);
     int fd = open(path, flags, 0600);
     if (fd < 0) die(path);
     move(fd, path, memory + (size_t) file * bytes, bytes, 0);
@@ -214,9 +224,10 @@ static void *work(void *tools) {
     return NULL;
 }
 
-static struct tools *make_tools(void) {
+static struct tools *make_tools(int thread) {
     struct tools *t = calloc(1, sizeof *t);
     if (t == NULL) die("calloc");
+    t->folder = folders[thread % folder_count];
     t->staging = aligned_alloc(ALIGNMENT, align(header + bytes));
     if (t->staging == NULL) die("aligned_alloc");
     memset(t->staging, 1, align(header + bytes));
@@ -226,8 +237,8 @@ static struct tools *make_tools(void) {
 static void make_subfolders(void) {
     char path[PATH_MAX];
     for (int i = -1; i < SUBFOLDERS; i++) {
-        if (i < 0) snprintf(path, sizeof path, "%s/../limit-blocks", folder);
-        else snprintf(path, sizeof path, "%s/../limit-blocks/%d", folder, i);
+        if (i < 0) snprintf(path, sizeof path, "%s/../../limit-blocks", folders[0]);
+        else snprintf(path, sizeof path, "%s/../../limit-blocks/%d", folders[0], i);
         if (mkdir(path, 0700) < 0 && errno != EEXIST) die(path);
     }
 }
@@ -239,7 +250,9 @@ int main(int count, char **words) {
     }
     stores = strcmp(words[1], "save") == 0 || strcmp(words[1], "load") == 0;
     writes = strcmp(words[1], "write") == 0 || strcmp(words[1], "save") == 0;
-    folder = words[2];
+    for (char *at = words[2], *f; (f = strsep(&at, ":")) != NULL;) {
+        if (folder_count < MOST_FOLDERS) folders[folder_count++] = f;
+    }
     name = words[3];
     bytes = strtoull(words[4], NULL, 10);
     files = atol(words[5]);
@@ -262,7 +275,7 @@ int main(int count, char **words) {
     pthread_t workers[MOST_THREADS];
     pthread_barrier_init(&begin, NULL, (unsigned) threads + 1);
     for (int i = 0; i < threads; i++) {
-        struct tools *t = stores ? make_tools() : NULL;
+        struct tools *t = stores ? make_tools(i) : NULL;
         if (pthread_create(&workers[i], NULL, work, t) != 0) die("pthread_create");
     }
     uint64_t cpu = now(CLOCK_PROCESS_CPUTIME_ID);

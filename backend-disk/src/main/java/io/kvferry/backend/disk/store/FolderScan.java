@@ -163,17 +163,19 @@ final class FolderScan {
         // A victim's file that was not written over yet may have a time in the future, but no later
         // one than this; a later one means that the clock was set back.
         long latest = now + times.tempMaxAge().plus(times.recency()).toMillis();
-        forEachFile(
-                core.folder().temps(),
-                file -> {
-                    long modified = Files.getLastModifiedTime(file).toMillis();
-                    boolean old = Math.min(now, modified) <= oldestAllowed;
-                    if ((old || modified > latest)
-                            && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
-                            && Files.deleteIfExists(file)) {
-                        core.counters().reapedTemps.increment();
-                    }
-                });
+        for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+            forEachFile(
+                    core.folder().temps(i),
+                    file -> {
+                        long modified = Files.getLastModifiedTime(file).toMillis();
+                        boolean old = Math.min(now, modified) <= oldestAllowed;
+                        if ((old || modified > latest)
+                                && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                                && Files.deleteIfExists(file)) {
+                            core.counters().reapedTemps.increment();
+                        }
+                    });
+        }
     }
 
     /// Deletes every block; answers how many.

@@ -301,9 +301,14 @@ final class StoreCore {
                 reopenLocks(deadlineNanos);
                 scan.run();
                 failed = false;
-                LOG.warn("block store {} was deleted; it was made again, empty", folder.folder());
+                LOG.warn(
+                        "folders of block store {} were deleted; they were made again",
+                        folder.folder());
             } catch (KvFerryException e) {
-                LOG.warn("block store {} was deleted and cannot be made again", folder.folder(), e);
+                LOG.warn(
+                        "folders of block store {} were deleted and cannot be made again",
+                        folder.folder(),
+                        e);
             }
         }
     }

@@ -26,7 +26,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 
 /// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<1 hex>/<64
-/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and
+/// hex>.kvb`, `.../tmp/<1 hex>/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and
 /// `.../users.lock`. No part of a path comes from a block's key as it is.
 ///
 /// The stores of a namespace have one folder, whatever the fleet's key, but under another key a
@@ -35,9 +35,9 @@ import java.util.regex.Pattern;
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 
-    /// Folders among which the blocks are divided: enough that threads seldom wait for each other's
-    /// changes of one folder, and few, because each costs a call of every scan, and file systems
-    /// such as ext4 begin each in a part of the disk of its own.
+    /// Folders among which the blocks are divided, and the unfinished files: enough that threads
+    /// seldom wait for each other's changes of one folder, and few, because each costs a call of
+    /// every scan, and file systems such as ext4 begin each in a part of the disk of its own.
     static final int FOLDERS = 16;
 
     private static final int NAMESPACE_HEX = 32;
@@ -102,7 +102,7 @@ final class StoreFolder {
             if (config.checkFolder()) {
                 FolderMaker.checkAccess(
                         List.of(root, folder, blocks, temps, bad),
-                        temps.resolve(processTag + "-owner"));
+                        temps(0).resolve(processTag + "-owner"));
             }
         } catch (IOException e) {
             throw FileTrouble.exception("cannot use " + root + " as a block store", e);
@@ -115,6 +115,7 @@ final class StoreFolder {
         List.of(folder, temps, bad, blocks).forEach(maker::make);
         for (int i = 0; i < FOLDERS; i++) { // durable with the first block in each
             maker.makeUnsynced(subfolder(i));
+            maker.makeUnsynced(temps(i));
         }
     }
 
@@ -125,7 +126,7 @@ final class StoreFolder {
         String namespace = namespaceDigest + "\n";
         // Empty: a power cut came between its rename and its bytes.
         if (!Files.exists(file) || Files.size(file) == 0) {
-            Path temporary = temps.resolve(processTag + "-namespace");
+            Path temporary = temps(0).resolve(processTag + "-namespace");
             PrivateFolder.makeFile(temporary);
             Files.writeString(temporary, namespace);
             Files.move(
@@ -146,7 +147,12 @@ final class StoreFolder {
 
     /// Whether saves have all the folders that they need.
     boolean isThere() {
-        return Files.isDirectory(temps) && Files.isDirectory(blocks);
+        for (int i = 0; i < FOLDERS; i++) {
+            if (!Files.isDirectory(subfolder(i)) || !Files.isDirectory(temps(i))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     Path folder() {
@@ -172,8 +178,10 @@ final class StoreFolder {
         return subfolder(digest.a());
     }
 
-    Path temps() {
-        return temps;
+    /// Folder number `i` of [#FOLDERS] of unfinished files. A thread uses one, so that threads of a
+    /// process do not wait for each other's changes of it.
+    Path temps(int i) {
+        return temps.resolve(Integer.toHexString(i));
     }
 
     Path lockFile() {
@@ -234,7 +242,9 @@ final class StoreFolder {
             this.top = PathText.of(arena, blocks);
             this.inner = arena.allocateFrom(blocks + "/a", PathText.CHARSET);
             this.prefix = (blocks + "/").getBytes(PathText.CHARSET).length;
-            String tempForm = temps + "/" + processTag + "-" + user + "-";
+            // Processes begin at different folders.
+            int folder = Math.floorMod(processTag.hashCode() + user, FOLDERS);
+            String tempForm = temps(folder) + "/" + processTag + "-" + user + "-";
             this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PathText.CHARSET);
             this.badFile = arena.allocateFrom(bad + "/0", PathText.CHARSET);
             this.tempPrefix = tempForm.getBytes(PathText.CHARSET).length;

@@ -69,7 +69,7 @@ class BlockStoreTest {
             assertThat(store.stats().saves()).isEqualTo(shapes.length);
             assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
         }
-        assertThat(StoreDriver.temps(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isEmpty();
     }
 
     @Test
@@ -126,7 +126,7 @@ class BlockStoreTest {
         // k3 is the oldest by file time; a dead writer left one fresh and one old temp.
         Files.setLastModifiedTime(
                 StoreDriver.file(config, BlockKey.of("k3")), FileTime.from(Instant.EPOCH));
-        Path temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+        Path temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps(15);
         Files.writeString(temps.resolve("fresh"), "x");
         Files.setLastModifiedTime(
                 Files.writeString(temps.resolve("old"), "x"), FileTime.from(Instant.EPOCH));

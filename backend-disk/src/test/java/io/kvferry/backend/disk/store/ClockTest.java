@@ -121,9 +121,8 @@ class ClockTest {
     }
 
     private static void deleteTemps(StoreConfig config) {
-        var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
-        try (var files = Files.list(temps)) {
-            for (var file : files.toList()) {
+        try {
+            for (var file : StoreDriver.temps(config)) {
                 Files.delete(file);
             }
         } catch (IOException e) {
@@ -135,7 +134,7 @@ class ClockTest {
     void deletesUnfinishedFilesOfALaterTimeOnceTheClockWasSetBack() throws Exception {
         var config = StoreDriver.config(root);
         try (var store = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform())) {
-            var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+            var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps(7);
             var left = Files.write(temps.resolve("left"), new byte[10]);
             var live = Files.write(temps.resolve("live"), new byte[10]);
             Files.setLastModifiedTime(left, FileTime.from(Instant.now().plus(Duration.ofDays(3))));

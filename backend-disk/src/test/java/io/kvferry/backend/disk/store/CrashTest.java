@@ -142,7 +142,7 @@ class CrashTest {
             assertThat(store.stats().corrupt()).isZero();
             StoreDriver.assertKnowsItsBytes(store);
         }
-        assertThat(StoreDriver.temps(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isEmpty();
         return whole;
     }
 }

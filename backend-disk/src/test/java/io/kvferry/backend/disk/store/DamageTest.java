@@ -119,7 +119,7 @@ class DamageTest {
     void opensAlthoughAFolderLiesAmongItsUnfinishedFiles() throws Exception {
         var config = StoreDriver.config(root);
         BlockStore.open(config, StoreListener.NONE).close();
-        var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+        var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps(0);
         var foreign = Files.createDirectories(temps.resolve("foreign").resolve("inner"));
         Files.setLastModifiedTime(foreign.getParent(), FileTime.fromMillis(0));
         BlockStore.open(config, StoreListener.NONE).close();

@@ -85,6 +85,22 @@ class LostFolderTest {
         }
     }
 
+    @ParameterizedTest
+    @ValueSource(strings = {"blocks", "tmp"})
+    void makesSubfoldersAgainThatWereDeleted(String parent) throws Exception {
+        try (var store = BlockStore.open(config(), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(OLD, block(1, 5000));
+            var folders = store.core().folder();
+            for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+                delete(parent.equals("tmp") ? folders.temps(i) : folders.subfolder(i));
+            }
+            assertThat(driver.locate(List.of(OLD))).isEqualTo(parent.equals("tmp") ? 1 : 0);
+            assertThat(driver.save(NEW, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+            assertWorks(store, NEW);
+        }
+    }
+
     @Test
     void failsSavesWhileAFileHasTheNameOfTheRootAndGoesOnAfterwards() throws Exception {
         var config = config();

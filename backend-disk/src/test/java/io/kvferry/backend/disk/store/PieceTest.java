@@ -131,8 +131,8 @@ class PieceTest {
     }
 
     private static byte[] temporary(BlockStore store) {
-        try (var files = Files.list(store.core().folder().temps())) {
-            return Files.readAllBytes(files.findFirst().orElseThrow());
+        try {
+            return Files.readAllBytes(StoreDriver.temps(store.config()).getFirst());
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

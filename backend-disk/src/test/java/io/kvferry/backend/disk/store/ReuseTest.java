@@ -59,7 +59,7 @@ class ReuseTest {
             assertThat(store.stats().evicted()).isEqualTo(1);
             assertThat(store.stats().usedBytes()).isEqualTo(FILE);
             assertThat(StoreDriver.diskBytes(store.config())).isEqualTo(FILE);
-            assertThat(StoreDriver.temps(store.config())).isZero();
+            assertThat(StoreDriver.temps(store.config())).isEmpty();
         }
     }
 
@@ -111,7 +111,7 @@ class ReuseTest {
             calls.hook = (call, _) -> call.equals("openOver") ? -Errno.EACCES : 0;
             assertThat(driver.save(NEW, block(2, BYTES))).isEqualTo(BlockResult.Done.STORED);
             assertLoads(store, NEW, block(2, BYTES));
-            assertThat(StoreDriver.temps(store.config())).isZero();
+            assertThat(StoreDriver.temps(store.config())).isEmpty();
         }
     }
 
@@ -128,7 +128,7 @@ class ReuseTest {
                 assertThat(driver.save(NEW, block(2, BYTES)))
                         .as(failing)
                         .isInstanceOf(BlockResult.Failed.class);
-                assertThat(StoreDriver.temps(store.config())).as(failing).isZero();
+                assertThat(StoreDriver.temps(store.config())).as(failing).isEmpty();
                 assertThat(store.stats().usedBytes()).as(failing).isZero();
                 assertThat(StoreDriver.diskBytes(store.config())).as(failing).isZero();
             }

@@ -14,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.CompletableFuture;
@@ -135,12 +136,18 @@ final class StoreDriver {
         return StoreFolder.open(config, FileCalls.ofPlatform()).file(key.digest());
     }
 
-    static long temps(StoreConfig config) {
-        try (var files = Files.list(StoreFolder.open(config, FileCalls.ofPlatform()).temps())) {
-            return files.count();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
+    /// The unfinished files.
+    static List<Path> temps(StoreConfig config) {
+        var folder = StoreFolder.open(config, FileCalls.ofPlatform());
+        var found = new ArrayList<Path>();
+        for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+            try (var files = Files.list(folder.temps(i))) {
+                files.forEach(found::add);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
         }
+        return found;
     }
 
     /// That what the store counts is what is on disk, once it has done evicting in the background.
