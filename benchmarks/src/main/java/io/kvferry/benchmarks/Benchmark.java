@@ -41,10 +41,14 @@ public abstract class Benchmark implements Callable<Integer> {
             String option, Collection<String> given, Collection<String> known) {
         for (var word : given) {
             if (!known.contains(word)) {
-                throw new ParameterException(
-                        spec.commandLine(),
+                throw refusal(
                         "%s %s: expected %s".formatted(option, word, String.join(", ", known)));
             }
         }
+    }
+
+    /// What to throw for options that do not fit each other.
+    protected final ParameterException refusal(String message) {
+        return new ParameterException(spec.commandLine(), message);
     }
 }

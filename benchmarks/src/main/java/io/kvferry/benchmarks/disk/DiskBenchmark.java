@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
+import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.CProgram;
 import io.kvferry.benchmarks.Folders;
@@ -26,11 +27,11 @@ import java.util.Set;
 /// limits; medians of five, and of the ratio of each round also the least and the greatest.
 ///
 /// What all do is the same: every block, or every run of blocks, becomes a file of its own, written
-/// once by one of 4 threads, not synced, and is read whole from the disk later. On top of it the
-/// store looks whether the block is there, gives the file its name only when it is complete, and
-/// makes and checks a checksum of every byte. The rows of lookups, which the limits have none of,
-/// show what a block of a prompt costs to find. All start each turn with clean, empty caches, and
-/// who goes first changes from round to round.
+/// once by one of several threads, not synced, and is read whole from the disk later. On top of it
+/// the store looks whether the block is there, gives the file its name only when it is complete,
+/// and makes and checks a checksum of every byte. The rows of lookups, which the limits have none
+/// of, show what a block of a prompt costs to find. All start each turn with clean, empty caches,
+/// and who goes first changes from round to round.
 ///
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
@@ -47,13 +48,12 @@ import java.util.Set;
 ///
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
 /// in which each save deletes a block, and a limit's time includes the deletion of as many files by
-/// 4 threads; and `deleted`, in which many files were deleted from those folders just before.
+/// as many threads; and `deleted`, in which many files were deleted from those folders just before.
 @Command(
         name = "disk",
         description =
                 "Block store against fio and C programs with files of the same size; rows are printed as they come, and all of them at the end.")
 public final class DiskBenchmark extends Benchmark {
-    private static final int THREADS = 4;
     private static final List<Shape> BLOCKS =
             Shape.all("1024", "256", "32", "1024x4", "256x16", "32x64");
     private static final List<Shape> QUICK_BLOCKS = Shape.all("256", "32", "32x64");
@@ -69,6 +69,19 @@ public final class DiskBenchmark extends Benchmark {
 
     @Option(names = "--io", split = ",", description = "Of direct, buffered.")
     private Set<String> io = Set.of("direct", "buffered");
+
+    @Option(names = "--mib", description = "Bytes of a turn, for each participant.")
+    private @Nullable Integer mib;
+
+    @Option(
+            names = "--writers",
+            description = "Threads that save, and of the limits that write; the store's own is 4.")
+    private int writers = 4;
+
+    @Option(
+            names = "--readers",
+            description = "Threads that load, and of the limits that read; the store's own is 16.")
+    private int readers = 16;
 
     @Option(
             names = "--blocks",
@@ -107,6 +120,7 @@ public final class DiskBenchmark extends Benchmark {
             List<Shape> shapes,
             Set<DiskRounds.State> states,
             Set<String> io,
+            DiskRounds.Threads threads,
             int bytes,
             int deletions) {}
 
@@ -119,14 +133,38 @@ public final class DiskBenchmark extends Benchmark {
                                 ? EnumSet.of(DiskRounds.State.EMPTY)
                                 : EnumSet.allOf(DiskRounds.State.class),
                 io,
-                quick ? 32 << 20 : 256 << 20,
+                new DiskRounds.Threads(writers, readers),
+                mib != null ? Math.multiplyExact(mib, 1 << 20) : quick ? 32 << 20 : 256 << 20,
                 quick ? 10_000 : 100_000);
+    }
+
+    private void refuseWhatFitsNot(Wanted wanted) {
+        int most = StoreConfig.Pools.MOST_THREADS;
+        // The store has a thread that only reads; of those that write all but one read too.
+        if (writers < 1 || readers < writers || readers > most) {
+            throw refusal("--writers 1 to --readers, and --readers up to " + most);
+        }
+        for (var shape : wanted.shapes()) {
+            int file = shape.block() * shape.run();
+            int files = wanted.bytes() / file;
+            // Each thread of fio has as many files.
+            if (wanted.bytes() % file != 0
+                    || files == 0
+                    || files % writers != 0
+                    || files % readers != 0) {
+                throw refusal(
+                        "--mib %d: that is not as many files of %d KiB for each writer and reader"
+                                .formatted(wanted.bytes() >> 20, file >> 10));
+            }
+        }
     }
 
     @Override
     protected void run() throws Exception {
         refuseUnknown("--fs", systems, List.of("here", "loop"));
         refuseUnknown("--io", io, List.of("direct", "buffered"));
+        var wanted = wanted();
+        refuseWhatFitsNot(wanted);
         Files.createDirectories(dir);
         var limits = new ArrayList<FileLimit>();
         Fio.find().ifPresent(limits::add);
@@ -136,7 +174,7 @@ public final class DiskBenchmark extends Benchmark {
                 limits.add(new ColdMemory(program, false));
                 limits.add(new ColdMemory(program, true));
             });
-            run(wanted(), dir, systems, limits);
+            run(wanted, dir, systems, limits);
         } finally {
             if (c.isPresent()) {
                 c.get().close();
@@ -176,10 +214,12 @@ public final class DiskBenchmark extends Benchmark {
                         + ": "
                         + Files.getFileStore(folder).type()
                         + ", "
-                        + THREADS
-                        + " threads each, no fsync, page cache dropped: "
+                        + wanted.threads().writers()
+                        + " threads write, "
+                        + wanted.threads().readers()
+                        + " read, no fsync, page cache dropped: "
                         + DiskRounds.dropCaches());
-        warmUp(folder.resolve("warm-up"));
+        warmUp(folder.resolve("warm-up"), wanted.threads());
         for (var state : DiskRounds.State.values()) {
             for (var shape : wanted.shapes()) {
                 for (boolean direct : new boolean[] {true, false}) {
@@ -194,7 +234,7 @@ public final class DiskBenchmark extends Benchmark {
                                         shape.run(),
                                         state,
                                         direct,
-                                        THREADS);
+                                        wanted.threads());
                         rounds.run(wanted.bytes(), wanted.deletions());
                         rounds.print(system, table);
                         Folders.delete(at);
@@ -205,8 +245,8 @@ public final class DiskBenchmark extends Benchmark {
     }
 
     /// Enough small blocks for the compiler to finish with the hot methods.
-    private static void warmUp(Path folder) throws IOException {
-        try (var run = new StoreRun(folder, 4096, 4096, 1, THREADS, false, false)) {
+    private static void warmUp(Path folder, DiskRounds.Threads threads) throws IOException {
+        try (var run = new StoreRun(folder, 4096, 4096, 1, threads, false, false)) {
             for (int round = 0; round < 8; round++) {
                 run.nameBlocks("warm-up-" + round);
                 run.run(true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
+import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.Tool;
@@ -28,7 +29,7 @@ final class DiskRounds {
     private final int run;
     private final State state;
     private final boolean direct;
-    private final int threads;
+    private final Threads threads;
     private final Series save;
     private final Series load;
     private final Series lookup = new Series(0);
@@ -40,6 +41,17 @@ final class DiskRounds {
         DELETED
     }
 
+    /// Of the store and of each limit.
+    record Threads(int writers, int readers) {
+        StoreConfig.Pools pools(int queueDepth) {
+            return new StoreConfig.Pools(readers - writers + 1, writers, queueDepth);
+        }
+
+        int of(boolean write) {
+            return write ? writers : readers;
+        }
+    }
+
     /// @param block bytes
     /// @param run blocks in one file
     DiskRounds(
@@ -49,7 +61,7 @@ final class DiskRounds {
             int run,
             State state,
             boolean direct,
-            int threads) {
+            Threads threads) {
         this.folder = folder;
         this.limits = limits;
         this.block = block;
@@ -98,7 +110,7 @@ final class DiskRounds {
                         full)) {
             var files = store.temporaries();
             if (state == State.DELETED) {
-                Deletions.make(files, deletions, threads);
+                Deletions.make(files, deletions, threads.writers());
             }
             if (full) {
                 store.nameBlocks("first");
@@ -106,10 +118,16 @@ final class DiskRounds {
             }
             for (int round = 0; round < ROUNDS; round++) {
                 store.nameBlocks("round-" + round);
-                save(store, files, round, count);
-                if (!full) { // what is loaded is the same
-                    load(store, files, round, count);
-                    lookup.ours.add(store.lookUp());
+                var written = save(store, files, round, count);
+                load(store, files, round, count);
+                lookup.ours.add(store.lookUp());
+                for (int who = 0; who < limits.size(); who++) {
+                    save.limits
+                            .get(who)
+                            .add(
+                                    full
+                                            ? written.get(who).and(delete(who, files, round))
+                                            : written.get(who));
                 }
             }
         }
@@ -120,26 +138,24 @@ final class DiskRounds {
         return (turn + round) % (1 + limits.size());
     }
 
-    private void save(StoreRun store, List<Path> files, int round, int count) throws Exception {
+    /// Answers what each limit did.
+    private List<FileLimit.Work> save(StoreRun store, List<Path> files, int round, int count)
+            throws Exception {
+        var written = new FileLimit.Work[limits.size()];
         for (int turn = 0; turn <= limits.size(); turn++) {
             Tool.sync();
             int who = participant(turn, round) - 1;
             if (who < 0) {
                 save.ours.add(store.run(true));
-                continue;
+            } else {
+                written[who] = move(who, files, round, true, count);
             }
-            var written = move(who, files, round, true, count);
-            save.limits
-                    .get(who)
-                    .add(
-                            state == State.FULL
-                                    ? written.and(
-                                            Deletions.delete(
-                                                    limits.get(who).homes(files),
-                                                    name(who, round),
-                                                    threads))
-                                    : written);
         }
+        return List.of(written);
+    }
+
+    private long delete(int who, List<Path> files, int round) throws Exception {
+        return Deletions.delete(limits.get(who).homes(files), name(who, round), threads.writers());
     }
 
     private void load(StoreRun store, List<Path> files, int round, int count) throws Exception {
@@ -166,7 +182,7 @@ final class DiskRounds {
                                 bytes,
                                 run,
                                 count,
-                                threads,
+                                threads.of(write),
                                 direct));
     }
 
@@ -196,10 +212,8 @@ final class DiskRounds {
 
     void print(String system, Table table) {
         row(system, table, "save", save);
-        if (!load.ours.isEmpty()) {
-            row(system, table, "load", load);
-            row(system, table, "lookup", lookup);
-        }
+        row(system, table, "load", load);
+        row(system, table, "lookup", lookup);
     }
 
     private void row(String system, Table table, String work, Series series) {

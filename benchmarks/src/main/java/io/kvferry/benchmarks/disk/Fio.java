@@ -4,15 +4,21 @@ package io.kvferry.benchmarks.disk;
 import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.regex.Pattern;
 
 /// fio, which writes from and reads into one buffer per thread.
+///
+/// Threading: one thread.
 public final class Fio implements FileLimit {
     private final Path program;
+    private final Map<String, Integer> writers = new HashMap<>();
 
     private Fio(Path program) {
         this.program = program;
@@ -30,12 +36,16 @@ public final class Fio implements FileLimit {
 
     @Override
     public Work run(Turn turn) throws IOException, InterruptedException {
+        String name = turn.write() ? turn.name() : divideAmongReaders(turn);
+        if (turn.write()) {
+            writers.put(name, turn.threads());
+        }
         String json =
                 Tool.run(
                         Duration.ofMinutes(5),
                         List.of(
                                 program.toString(),
-                                "--name=" + turn.name(),
+                                "--name=" + name,
                                 "--directory=" + turn.joined(),
                                 "--rw=" + (turn.write() ? "write" : "read"),
                                 "--bs=" + turn.bytesPerCall(),
@@ -65,6 +75,29 @@ public final class Fio implements FileLimit {
         double percent = number(json, "usr_cpu") + number(json, "sys_cpu");
         double micros = number(json, "job_runtime") * 1000 * percent / 100;
         return turn.took(turn.bytes() * turn.files() / Double.parseDouble(rate.group(1)), micros);
+    }
+
+    /// A thread of fio reads the files that have its number in their name. So those that were
+    /// written by more or fewer threads are renamed; answers with what their names begin.
+    private String divideAmongReaders(Turn turn) throws IOException {
+        int before = writers.getOrDefault(turn.name(), turn.threads());
+        if (before == turn.threads()) {
+            return turn.name();
+        }
+        String name = turn.name() + ".read";
+        for (int i = 0; i < turn.files(); i++) {
+            Files.move(
+                    file(turn, turn.name(), i, turn.files() / before),
+                    file(turn, name, i, turn.files() / turn.threads()));
+        }
+        return name;
+    }
+
+    private static Path file(Turn turn, String name, int i, int perThread) {
+        int thread = i / perThread;
+        return turn.folders()
+                .get(thread % turn.folders().size())
+                .resolve(name + "." + thread + "." + i % perThread);
     }
 
     private static double number(String json, String name) throws IOException {

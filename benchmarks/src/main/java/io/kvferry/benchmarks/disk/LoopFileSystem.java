@@ -4,9 +4,11 @@ package io.kvferry.benchmarks.disk;
 import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
-import java.io.RandomAccessFile;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -18,6 +20,7 @@ import java.util.Optional;
 record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseable {
     private static final Duration LIMIT = Duration.ofMinutes(1);
     private static final long LEAST_BYTES = 1L << 30;
+    private static final int AT_ONCE = 4 << 20;
 
     /// Makes and mounts one below `base`, or says why not.
     static LoopFileSystem mount(Path base, long bytes) throws IOException, InterruptedException {
@@ -32,9 +35,7 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
             if (isMounted(folder)) { // by a run that was killed
                 unmount(folder);
             }
-            try (var file = new RandomAccessFile(image.toFile(), "rw")) {
-                file.setLength(Math.max(LEAST_BYTES, bytes));
-            }
+            fill(image, Math.max(LEAST_BYTES, bytes));
             Files.createDirectories(folder);
             Tool.run(
                     LIMIT,
@@ -43,7 +44,7 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
                             "-q",
                             "-F",
                             "-E",
-                            "lazy_itable_init=0,lazy_journal_init=0",
+                            "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
                             image.toString()));
             Tool.run(LIMIT, List.of("mount", "-o", "loop", image.toString(), folder.toString()));
             var mounted = new LoopFileSystem(Optional.of(folder), image);
@@ -54,6 +55,23 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
             Files.deleteIfExists(image);
             Files.deleteIfExists(folder);
             return new LoopFileSystem(Optional.empty(), image);
+        }
+    }
+
+    /// Written in full: the first write to a place of a sparse file would pay for the room that the
+    /// file system below has to find for it.
+    private static void fill(Path image, long bytes) throws IOException {
+        var zeros = ByteBuffer.allocateDirect(AT_ONCE);
+        try (var file =
+                FileChannel.open(
+                        image,
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.WRITE,
+                        StandardOpenOption.TRUNCATE_EXISTING)) {
+            while (file.position() < bytes) {
+                file.write(zeros.clear());
+            }
+            file.force(false);
         }
     }
 

@@ -62,7 +62,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             long blockBytes,
             int blocks,
             int run,
-            int threads,
+            DiskRounds.Threads threads,
             boolean direct,
             boolean full) {
         this.folder = folder;
@@ -75,8 +75,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreConfig.of(folder, "benchmark")
                                 .withQuota(full ? blocks / run * fileBytes : 1L << 50, 1, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
-                                // All but one of those that write read as well.
-                                .with(new StoreConfig.Pools(1, threads, 2 * WINDOW))
+                                .with(threads.pools(2 * WINDOW))
                                 .with(
                                         new StoreConfig.Times(
                                                 Duration.ofMinutes(2),

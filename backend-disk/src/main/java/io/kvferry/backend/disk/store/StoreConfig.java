@@ -70,9 +70,11 @@ public record StoreConfig(
     /// @param writeThreads threads that write, and, all but one, help readers first
     /// @param queueDepth requests of each kind that may wait; one more is refused
     public record Pools(int readThreads, int writeThreads, int queueDepth) {
+        public static final int MOST_THREADS = 64;
+
         public Pools {
-            between(1, 64, "readThreads", readThreads);
-            between(1, 64, "writeThreads", writeThreads);
+            between(1, MOST_THREADS, "readThreads", readThreads);
+            between(1, MOST_THREADS, "writeThreads", writeThreads);
             between(1, 1 << 16, "queueDepth", queueDepth);
         }
 
