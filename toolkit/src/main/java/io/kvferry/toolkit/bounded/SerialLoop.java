@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.bounded;
 
-import io.kvferry.spi.Deadline;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -87,22 +85,8 @@ public final class SerialLoop implements AutoCloseable {
     @Override
     public void close() {
         executor.shutdownNow();
-        var limit = Deadline.in(CLOSE_LIMIT);
-        boolean interrupted = false;
-        boolean ended = false;
-        while (!ended) {
-            try {
-                ended = executor.awaitTermination(limit.remainingNanos(), TimeUnit.NANOSECONDS);
-                if (!ended && limit.passed()) {
-                    LOG.warn("a service thread did not end within {}", CLOSE_LIMIT);
-                    break;
-                }
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
+        if (!Uninterrupted.awaitTermination(executor, CLOSE_LIMIT)) {
+            LOG.warn("a service thread did not end within {}", CLOSE_LIMIT);
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Queues, memories and budgets that never grow beyond their bound.
+/// Queues, memories and budgets that never grow beyond their bound, and waits.
 @NullMarked
 package io.kvferry.toolkit.bounded;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.recovery;
 
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.WorkerHalf;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -111,20 +111,7 @@ final class HalfClosing {
 
     /// @return whether it was done within the limit
     boolean await(Duration limit) {
-        var deadline = Deadline.in(limit);
-        boolean interrupted = false;
-        boolean done = over;
-        while (!done && hasThread()) {
-            try {
-                done = thread.join(Duration.ofNanos(Math.max(0, deadline.remainingNanos())));
-                break;
-            } catch (InterruptedException e) { // the half is to be closed all the more
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        boolean done = over || hasThread() && Uninterrupted.join(thread, limit);
         awaited = done;
         return done;
     }

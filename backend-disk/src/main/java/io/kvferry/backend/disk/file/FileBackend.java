@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.file;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
@@ -15,6 +16,7 @@ import io.kvferry.spi.transfer.Registration;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
@@ -378,20 +380,8 @@ public final class FileBackend implements TransferBackend {
     /// Waits, within its limit, also when this thread is interrupted: memory may be freed
     /// afterwards.
     private void awaitThreads() {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CLOSE_SECONDS);
-        boolean interrupted = false;
-        boolean waiting = true;
-        while (waiting) {
-            try {
-                threads.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
-                watch.join(Duration.ofNanos(Math.max(0, end - System.nanoTime())));
-                waiting = false;
-            } catch (InterruptedException _) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        var limit = Deadline.in(Duration.ofSeconds(CLOSE_SECONDS));
+        Uninterrupted.awaitTermination(threads, limit.remaining());
+        Uninterrupted.join(watch, limit.remaining());
     }
 }

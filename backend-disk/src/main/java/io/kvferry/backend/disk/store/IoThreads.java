@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.DeadlineWatch;
 import io.kvferry.toolkit.disk.IoPool;
 

@@ -2,6 +2,7 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;

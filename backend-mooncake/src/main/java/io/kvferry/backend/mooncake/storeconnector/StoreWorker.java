@@ -18,6 +18,7 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -32,7 +33,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
 
 /// The worker half of one rank: one thread saves in order, one or several load.
@@ -244,7 +244,8 @@ final class StoreWorker implements WorkerConnector {
         sender.shutdown();
         receivers.shutdown();
         for (ExecutorService threads : List.of(sender, receivers)) {
-            if (!hasEnded(threads, Deadline.in(Duration.ofSeconds(CLOSE_SECONDS)))) {
+            // The threads may touch the engine's memory.
+            if (!Uninterrupted.awaitTermination(threads, Duration.ofSeconds(CLOSE_SECONDS))) {
                 throw new KvFerryException(
                         ErrorCode.TIMEOUT,
                         "transfers of rank " + rank + " did not stop in " + CLOSE_SECONDS + " s");
@@ -253,22 +254,5 @@ final class StoreWorker implements WorkerConnector {
         jobs.clear();
         access.close();
         closed = true;
-    }
-
-    /// An interrupt does not end the wait: the threads may touch the engine's memory.
-    private static boolean hasEnded(ExecutorService threads, Deadline limit) {
-        boolean interrupted = false;
-        boolean ended = threads.isTerminated();
-        while (!ended && !limit.passed()) {
-            try {
-                ended = threads.awaitTermination(limit.remainingNanos(), TimeUnit.NANOSECONDS);
-            } catch (InterruptedException _) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return ended;
     }
 }

@@ -2,6 +2,7 @@
 package io.kvferry.serving.cli;
 
 import io.kvferry.serving.http.Json;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -65,7 +66,7 @@ final class Daemon implements AutoCloseable {
     void announceAndWait(PrintWriter out, String ready, Map<String, Object> facts) {
         out.println(json ? Json.text(Json.tree(facts)) : ready);
         out.flush();
-        awaitUninterruptibly(stop);
+        Uninterrupted.run(stop::await);
     }
 
     private void awaitClosed(Duration limit) {
@@ -74,21 +75,6 @@ final class Daemon implements AutoCloseable {
                 LOG.warn("not closed within {}; ending anyway", limit);
             }
         } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private static void awaitUninterruptibly(CountDownLatch latch) {
-        boolean interrupted = false;
-        while (true) {
-            try {
-                latch.await();
-                break;
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
             Thread.currentThread().interrupt();
         }
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.directory;
 
+import io.kvferry.toolkit.bounded.Uninterrupted;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
@@ -65,22 +67,12 @@ final class FanOut implements AutoCloseable {
 
     private static @Nullable RuntimeException awaitAll(List<FutureTask<Boolean>> tasks) {
         RuntimeException failure = null;
-        boolean interrupted = false;
         for (Future<Boolean> task : tasks) {
-            while (true) {
-                try {
-                    task.get();
-                    break;
-                } catch (InterruptedException _) {
-                    interrupted = true;
-                } catch (ExecutionException e) {
-                    failure = new IllegalStateException("a call to an owner failed", e);
-                    break;
-                }
+            try {
+                Uninterrupted.run(task::get);
+            } catch (ExecutionException e) {
+                failure = new IllegalStateException("a call to an owner failed", e);
             }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
         return failure;
     }

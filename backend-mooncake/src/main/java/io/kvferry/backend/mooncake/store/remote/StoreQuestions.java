@@ -2,12 +2,12 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.zmtp.Requester;
 
@@ -169,19 +169,7 @@ public final class StoreQuestions implements AutoCloseable {
 
     /// There are no more of them then. An interrupt does not end the wait: it is why they are late.
     private void awaitLate() {
-        var deadline = Deadline.in(LATE_LIMIT);
-        boolean interrupted = false;
-        for (boolean over = false; !over; ) {
-            try {
-                over =
-                        late.tryAcquire(MOST_LATE, deadline.remainingNanos(), TimeUnit.NANOSECONDS)
-                                || deadline.passed();
-            } catch (InterruptedException _) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        Uninterrupted.await(
+                nanos -> late.tryAcquire(MOST_LATE, nanos, TimeUnit.NANOSECONDS), LATE_LIMIT);
     }
 }

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.memory;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Condition;
@@ -50,26 +51,22 @@ public final class UseGate {
 
     /// After [#close]: whether the last user left in time.
     public boolean awaitIdle(Deadline deadline) {
-        boolean interrupted = false;
+        return Uninterrupted.await(this::awaitIdle, deadline);
+    }
+
+    private boolean awaitIdle(long nanos) throws InterruptedException {
         lock.lock();
         try {
+            long left = nanos;
             while (state.get() != CLOSED) {
-                long left = deadline.remainingNanos();
                 if (left <= 0) {
                     return false;
                 }
-                try {
-                    var _ = idle.awaitNanos(left);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
+                left = idle.awaitNanos(left);
             }
             return true;
         } finally {
             lock.unlock();
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
         }
     }
 }
