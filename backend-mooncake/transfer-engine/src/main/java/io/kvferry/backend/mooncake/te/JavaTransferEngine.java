@@ -312,8 +312,25 @@ public final class JavaTransferEngine implements TransferEngine {
             }
         }
         Grant grant = grants.open(extents, writers);
-        int slot = shared.isPresent() ? shared.get().openGrant(grant.token(), extents) : -1;
-        return new OpenGrant(grant, slot);
+        boolean done = false;
+        try {
+            var opened = new OpenGrant(grant);
+            if (shared.isPresent()) {
+                opened.slot = shared.get().openGrant(grant.token(), extents);
+            }
+            done = true;
+            return opened;
+        } finally {
+            if (!done) { // nobody could close it
+                withdraw(grant);
+            }
+        }
+    }
+
+    private void withdraw(Grant grant) {
+        grants.forget(grant);
+        holders.drain(grant.gate(), config.drainTimeout());
+        grants.remove(grant); // what it refused until here, it knows
     }
 
     private void requireGrants() {
@@ -326,12 +343,13 @@ public final class JavaTransferEngine implements TransferEngine {
     /// A capability of this engine.
     private final class OpenGrant implements WriteGrant {
         private final Grant grant;
-        private final int slot;
         private final SharedClosing closing = new SharedClosing();
 
-        OpenGrant(Grant grant, int slot) {
+        /// In the control page, -1 for none.
+        private int slot = -1;
+
+        OpenGrant(Grant grant) {
             this.grant = grant;
-            this.slot = slot;
         }
 
         @Override
@@ -352,9 +370,7 @@ public final class JavaTransferEngine implements TransferEngine {
         }
 
         private void end() {
-            grants.forget(grant);
-            holders.drain(grant.gate(), config.drainTimeout());
-            grants.remove(grant); // what it refused until here, it knows
+            withdraw(grant);
             if (slot >= 0) {
                 shared.orElseThrow().closeGrant(slot, grant.extents(), config.drainTimeout());
             }

@@ -14,6 +14,7 @@ import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -21,6 +22,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
@@ -111,6 +116,41 @@ class GrantTest {
                 .isEqualTo(ErrorCode.LEASE_EXPIRED);
         assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 4096)).isZero();
         assertThat(here.transfer(write(4096, 16))).isInstanceOf(Completed.class);
+    }
+
+    /// The control page lies in a file that anybody of this user can cut short; touching it is an
+    /// Error then.
+    @ParameterizedTest
+    @EnumSource(value = WriteGrant.Writers.class)
+    void whatEndsInAnErrorOpensNothing(WriteGrant.Writers writers, @TempDir Path folder)
+            throws Exception {
+        here = JavaTransferEngine.start(EngineConfig.from(Way.TCP.settings()));
+        there =
+                JavaTransferEngine.start(
+                        EngineConfig.from(Map.of("shared-memory-dir", folder.toString())));
+        far = there.allocate(1 << 20, Access.GRANTED, arena);
+        var control = folder.resolve("kvferry-" + there.info().incarnation() + ".ctl");
+        byte[] page = Files.readAllBytes(control);
+        var extents = Extents.of(far.address(), far.bytes());
+        var more = arena.allocate(1 << 20, 4096);
+        try {
+            try (var file = FileChannel.open(control, StandardOpenOption.WRITE)) {
+                file.truncate(0);
+            }
+            assertThatThrownBy(() -> there.grant(extents, writers))
+                    .isInstanceOf(InternalError.class);
+            assertThatThrownBy(() -> there.register(more)).isInstanceOf(InternalError.class);
+        } finally {
+            Files.write(control, page, StandardOpenOption.WRITE);
+        }
+        var plain = new PlainClient(there.info().segmentName(), 2);
+        for (long address : new long[] {far.address(), more.address()}) {
+            var _ = plain.write(address, new byte[] {1, 2, 3});
+        }
+        assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 0)).isZero();
+        assertThat(more.get(ValueLayout.JAVA_BYTE, 0)).isZero();
+        there.register(more).close();
+        there.grant(extents, writers).close();
     }
 
     @Test

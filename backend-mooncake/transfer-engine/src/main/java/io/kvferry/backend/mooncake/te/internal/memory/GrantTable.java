@@ -58,8 +58,16 @@ public final class GrantTable {
                             : Optional.empty();
             var grant = new Grant(random.nextLong(), extents, writers, new UseGate(), arrivals);
             if (grant.token() != 0 && open.putIfAbsent(grant.token(), grant) == null) {
-                if (writers == WriteGrant.Writers.ANY) {
-                    addForAnybody(grant);
+                boolean done = false;
+                try {
+                    if (writers == WriteGrant.Writers.ANY) {
+                        addForAnybody(grant);
+                    }
+                    done = true;
+                } finally {
+                    if (!done) {
+                        forget(grant);
+                    }
                 }
                 return grant;
             }

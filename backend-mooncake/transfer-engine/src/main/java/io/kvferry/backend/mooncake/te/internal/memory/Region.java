@@ -17,7 +17,7 @@ public final class Region {
     /// Slot in the engine's shared control page, or [#NOT_SHARED].
     public final int sharedSlot;
 
-    final Access access;
+    public final Access access;
 
     public final UseGate gate = new UseGate();
 

@@ -55,16 +55,13 @@ public final class Registrations {
                             + memory);
         }
         int offered = shared.isPresent() ? shared.get().open(memory, access) : -1;
-        if (offered < 0) {
-            return add(memory, Region.NOT_SHARED, access, () -> {});
-        }
-        try {
-            return add(
-                    memory, offered, access, () -> shared.orElseThrow().unlist(offered, patience));
-        } catch (KvFerryException e) {
-            shared.orElseThrow().unlist(offered, patience);
-            throw e;
-        }
+        return offered < 0
+                ? add(memory, Region.NOT_SHARED, access, () -> {})
+                : add(
+                        memory,
+                        offered,
+                        access,
+                        () -> shared.orElseThrow().unlist(offered, patience));
     }
 
     /// Shared memory that is registered like any other.
@@ -75,11 +72,15 @@ public final class Registrations {
     /// Memory that is freed with its registration.
     public RegisteredMemory allocate(long bytes) {
         Arena arena = Arena.ofShared();
+        boolean done = false;
         try {
-            return allocate(bytes, Access.OPEN, arena, Optional.of(arena));
-        } catch (RuntimeException e) {
-            arena.close();
-            throw e;
+            var allocated = allocate(bytes, Access.OPEN, arena, Optional.of(arena));
+            done = true;
+            return allocated;
+        } finally {
+            if (!done && arena.scope().isAlive()) {
+                arena.close();
+            }
         }
     }
 
@@ -110,19 +111,25 @@ public final class Registrations {
                 () -> freed.ifPresent(Arena::close));
     }
 
+    /// @param release also when this fails: peers see the memory no more then
     private RegisteredMemory add(
             MemorySegment memory, int sharedSlot, Access access, Runnable release) {
-        var region = new Region(memory, sharedSlot, access);
-        regions.add(region);
-        // Memory of this process alone may still be copied by peers on this host.
-        int listed =
-                sharedSlot == Region.NOT_SHARED && shared.isPresent()
-                        ? shared.get().list(region.address, region.bytes, access)
-                        : -1;
-        publisher.changed();
-        var registration = new Registration(region, listed, release);
-        open.add(registration);
-        return registration;
+        boolean done = false;
+        Registration registration = null;
+        try {
+            registration = new Registration(new Region(memory, sharedSlot, access), release);
+            registration.begin();
+            done = true;
+            return registration;
+        } finally {
+            if (!done) {
+                if (registration == null) {
+                    release.run();
+                } else {
+                    registration.end();
+                }
+            }
+        }
     }
 
     /// @throws KvFerryException the first one of [Registration#close], when all others are closed
@@ -147,15 +154,25 @@ public final class Registrations {
     /// One registration.
     private final class Registration implements RegisteredMemory {
         private final Region region;
-        private final int listed;
         private final Runnable release;
         private final SharedClosing closing = new SharedClosing();
 
-        /// @param listed slot in the shared control page of memory that is not shared, -1 for none
-        Registration(Region region, int listed, Runnable release) {
+        /// Slot in the shared control page of memory that is not shared, -1 for none.
+        private int listed = -1;
+
+        Registration(Region region, Runnable release) {
             this.region = region;
-            this.listed = listed;
             this.release = release;
+        }
+
+        void begin() {
+            regions.add(region);
+            open.add(this);
+            // Memory of this process alone may still be copied by peers on this host.
+            if (region.sharedSlot == Region.NOT_SHARED && shared.isPresent()) {
+                listed = shared.get().list(region.address, region.bytes, region.access);
+            }
+            publisher.changed();
         }
 
         @Override
