@@ -398,7 +398,7 @@ class CrossMemoryTest {
     /// copies.
     @Test
     @Tag("soak")
-    void unregisteringFailsWhileALivingPeerDoesNotEndItsCall() {
+    void unregisteringFailsWhileALivingPeerDoesNotEndItsCall() throws IOException {
         start();
         RegisteredMemory memory = registered(1 << 16);
         var peer = SharedPeer.attach(folder, here.info().incarnation(), true).orElseThrow();

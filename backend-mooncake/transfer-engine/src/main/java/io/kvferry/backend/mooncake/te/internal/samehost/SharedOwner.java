@@ -6,10 +6,12 @@ import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.crossmemory.ProcessIdentity;
 import io.kvferry.toolkit.memory.AvailableMemory;
 import io.kvferry.toolkit.memory.HostPages;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -74,28 +76,42 @@ public final class SharedOwner implements AutoCloseable {
         this.available = available;
         this.pages = pages;
         this.crossMemory = self.isPresent();
-        this.probe = arena.allocateFrom(folder.incarnation(), StandardCharsets.US_ASCII);
-        SharedFolder.create(folder.owner()).close();
-        SharedFolder.create(folder.users()).close();
-        this.ownerLocks = SharedLocks.open(folder.owner());
-        this.userLocks = SharedLocks.open(folder.users());
-        this.ownerLock =
-                ownerLocks
-                        .take(0)
-                        .orElseThrow(() ->
-                                new IOException(folder.owner() + " is locked by somebody else"));
-        ControlPage page = null;
-        try (FileChannel file = SharedFolder.create(folder.control())) {
-            page = ControlPage.create(file, folder.incarnation(), self, probe, arena);
+        SharedLocks ownerLocks = null;
+        SharedLocks userLocks = null;
+        boolean done = false;
+        try {
+            this.probe = arena.allocateFrom(folder.incarnation(), StandardCharsets.US_ASCII);
+            SharedFolder.create(folder.owner()).close();
+            SharedFolder.create(folder.users()).close();
+            ownerLocks = SharedLocks.open(folder.owner());
+            userLocks = SharedLocks.open(folder.users());
+            this.ownerLock =
+                    ownerLocks
+                            .take(0)
+                            .orElseThrow(() ->
+                                    new IOException(
+                                            folder.owner() + " is locked by somebody else"));
+            try (FileChannel file = SharedFolder.create(folder.control())) {
+                this.control = ControlPage.create(file, folder.incarnation(), self, probe, arena);
+            }
+            this.ownerLocks = ownerLocks;
+            this.userLocks = userLocks;
+            done = true;
         } finally {
-            if (page == null) {
-                ownerLock.release();
-                userLocks.close();
-                ownerLocks.close();
+            if (!done) {
+                folder.delete();
                 arena.close();
+                closeAll(userLocks, ownerLocks);
             }
         }
-        this.control = page;
+    }
+
+    private static void closeAll(@Nullable SharedLocks... opened) throws IOException {
+        for (SharedLocks locks : opened) {
+            if (locks != null) {
+                locks.close();
+            }
+        }
     }
 
     /// The owner for a new engine; empty where the folder does not allow it.
@@ -119,14 +135,10 @@ public final class SharedOwner implements AutoCloseable {
         SharedFolder.sweep(dir);
         var folder = new SharedFolder(dir, incarnation);
         try {
+            var self = crossMemory ? ProcessIdentity.own() : Optional.<ProcessIdentity>empty();
             return Optional.of(
-                    new SharedOwner(
-                            folder,
-                            crossMemory ? ProcessIdentity.own() : Optional.empty(),
-                            available,
-                            pages));
+                    Uninterrupted.files(() -> new SharedOwner(folder, self, available, pages)));
         } catch (IOException | UnsupportedOperationException e) {
-            folder.delete();
             LOG.info("no shared memory in {}: {}", dir, e.toString());
             return Optional.empty();
         }
@@ -146,11 +158,12 @@ public final class SharedOwner implements AutoCloseable {
         long number = nextNumber();
         Path path = folder.region(number);
         boolean done = false;
-        try (FileChannel file = SharedFolder.create(path)) {
-            MemorySegment memory = occupy(file, bytes, arena);
+        try {
+            MemorySegment memory = Uninterrupted.files(() -> create(path, bytes, arena));
+            var made = Optional.of(new Pages(memory, slot, path));
             control.openRegion(slot, number, memory.address(), bytes, access);
             done = true;
-            return Optional.of(new Pages(memory, slot, path));
+            return made;
         } catch (IOException e) {
             LOG.info(
                     "{} bytes are taken from private memory, not from {}: {}",
@@ -160,7 +173,6 @@ public final class SharedOwner implements AutoCloseable {
             return Optional.empty();
         } finally {
             if (!done) {
-                discard(path);
                 giveSlot(regions, slot);
             }
         }
@@ -173,19 +185,13 @@ public final class SharedOwner implements AutoCloseable {
     public Optional<MemorySegment> offer(long bytes, Arena arena) {
         long number = nextNumber();
         Path path = folder.region(number);
-        boolean done = false;
-        try (FileChannel file = SharedFolder.create(path)) {
-            MemorySegment memory = occupy(file, bytes, arena);
+        try {
+            MemorySegment memory = Uninterrupted.files(() -> create(path, bytes, arena));
             offers.add(new Offer(number, memory));
-            done = true;
             return Optional.of(memory);
         } catch (IOException e) {
             LOG.info("{} has no room for {} bytes: {}", folder.folder(), bytes, e.toString());
             return Optional.empty();
-        } finally {
-            if (!done) {
-                discard(path);
-            }
         }
     }
 
@@ -214,6 +220,20 @@ public final class SharedOwner implements AutoCloseable {
 
     /// Memory that was offered, with the number of its file.
     private record Offer(long file, MemorySegment memory) {}
+
+    /// The whole of a new file, which is gone again when this fails.
+    private MemorySegment create(Path path, long bytes, Arena arena) throws IOException {
+        boolean done = false;
+        try (FileChannel file = SharedFolder.create(path)) {
+            MemorySegment memory = occupy(file, bytes, arena);
+            done = true;
+            return memory;
+        } finally {
+            if (!done) {
+                discard(path);
+            }
+        }
+    }
 
     /// The whole of a new file, mapped, with room for each of its pages: touching memory that the
     /// folder has no room for would kill the process later.
@@ -288,15 +308,24 @@ public final class SharedOwner implements AutoCloseable {
     /// Slot of the new capability, -1 when there is no room; writers then go through the socket.
     public int openGrant(long token, Extents covered) {
         int slot = takeSlot(grants, ControlPage.GRANTS);
-        int first = slot < 0 ? -1 : takeExtents(covered.size());
-        if (first < 0) {
-            if (slot >= 0) {
-                giveSlot(grants, slot);
-            }
+        if (slot < 0) {
             return -1;
         }
-        control.openGrant(slot, token, covered, first);
-        return slot;
+        int first = -1;
+        boolean open = false;
+        try {
+            first = takeExtents(covered.size());
+            if (first >= 0) {
+                control.openGrant(slot, token, covered, first);
+                open = true;
+            }
+            return first < 0 ? -1 : slot;
+        } finally {
+            if (!open) { // no peer has seen its token
+                giveExtents(first, covered);
+                giveSlot(grants, slot);
+            }
+        }
     }
 
     /// Waits for copies under this capability alone, and for those that do not say yet which they
@@ -312,12 +341,7 @@ public final class SharedOwner implements AutoCloseable {
                     ErrorCode.TIMEOUT,
                     "a peer on this host is stopped in the middle of a copy under a closed capability; do not reuse the memory");
         }
-        lock.lock();
-        try {
-            extents.give(control.firstExtent(slot), covered.size());
-        } finally {
-            lock.unlock();
-        }
+        giveExtents(control.firstExtent(slot), covered);
         giveSlot(grants, slot);
     }
 
@@ -325,6 +349,18 @@ public final class SharedOwner implements AutoCloseable {
         lock.lock();
         try {
             return extents.take(count);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void giveExtents(int first, Extents covered) {
+        if (first < 0) {
+            return;
+        }
+        lock.lock();
+        try {
+            extents.give(first, covered.size());
         } finally {
             lock.unlock();
         }

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 
 import org.jspecify.annotations.Nullable;
@@ -63,7 +64,10 @@ public final class SharedPeer implements AutoCloseable {
     /// case for a peer on another host or in another container.
     ///
     /// @param crossMemory whether to try for the peer's own memory as well
-    public static Optional<SharedPeer> attach(Path dir, String incarnation, boolean crossMemory) {
+    /// @throws IOException when it is visible, and something that may pass keeps this process from
+    ///   it: no file handle is left, or others have all places
+    public static Optional<SharedPeer> attach(Path dir, String incarnation, boolean crossMemory)
+            throws IOException {
         var folder = new SharedFolder(dir, incarnation);
         if (!Files.isWritable(folder.control())) {
             LOG.debug(
@@ -73,15 +77,14 @@ public final class SharedPeer implements AutoCloseable {
             return Optional.empty();
         }
         try {
-            return attach(folder, crossMemory);
-        } catch (IOException | KvFerryException e) {
+            return Optional.of(Uninterrupted.files(() -> attach(folder, crossMemory)));
+        } catch (KvFerryException e) {
             LOG.info("no shared memory with {}: {}", incarnation, e.toString());
             return Optional.empty();
         }
     }
 
-    private static Optional<SharedPeer> attach(SharedFolder folder, boolean crossMemory)
-            throws IOException {
+    private static SharedPeer attach(SharedFolder folder, boolean crossMemory) throws IOException {
         SharedLocks locks = SharedLocks.open(folder.users());
         boolean attached = false;
         try {
@@ -90,10 +93,10 @@ public final class SharedPeer implements AutoCloseable {
                 if (lock.isPresent()) {
                     SharedPeer peer = open(folder, locks, lock.get(), user, crossMemory);
                     attached = true;
-                    return Optional.of(peer);
+                    return peer;
                 }
             }
-            return Optional.empty();
+            throw new IOException("all " + ControlPage.USERS + " places of users are taken");
         } finally {
             if (!attached) {
                 locks.close();
@@ -104,22 +107,24 @@ public final class SharedPeer implements AutoCloseable {
     private static SharedPeer open(
             SharedFolder folder, SharedLocks locks, FileLock lock, int user, boolean crossMemory)
             throws IOException {
+        SharedLocks ownerLocks = null;
+        boolean done = false;
         // The page stays mapped as long as the JVM lives or the collector pleases: it is small, and
         // a late reader of it must not fault.
         try (FileChannel file = SharedFolder.open(folder.control())) {
             ControlPage control =
                     ControlPage.open(file, folder.control(), folder.incarnation(), Arena.ofAuto());
-            return new SharedPeer(
-                    folder,
-                    SharedLocks.open(folder.owner()),
-                    locks,
-                    lock,
-                    control,
-                    user,
-                    crossMemory);
-        } catch (IOException | KvFerryException e) {
-            lock.release();
-            throw e;
+            ownerLocks = SharedLocks.open(folder.owner());
+            var peer = new SharedPeer(folder, ownerLocks, locks, lock, control, user, crossMemory);
+            done = true;
+            return peer;
+        } finally {
+            if (!done) {
+                if (ownerLocks != null) {
+                    ownerLocks.close();
+                }
+                lock.release();
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.memory.HostPages;
 
 import org.jspecify.annotations.Nullable;
@@ -12,10 +13,12 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// A peer's shared regions as this process has them mapped; follows the control page.
@@ -29,12 +32,20 @@ public final class SharedRegions {
 
     private static final long TOUCHED_AT_ONCE = 64 << 20;
 
+    /// A file that cannot be mapped, for want of a handle for example, is tried again after this.
+    private static final long AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     private final SharedFolder folder;
     private final ControlPage control;
     private final ReentrantLock mapping = new ReentrantLock();
     private final Map<Long, MemorySegment> files = new HashMap<>();
     private volatile Mapped[] regions = {};
     private volatile long seenChanges = -1;
+
+    /// Whether the table lacks a region that the page lists.
+    private volatile boolean lacking;
+
+    private volatile long lookedAt;
 
     /// A region of the peer: where it is in the peer, and where here; `memory` is null for the
     /// peer's own memory, which cannot be mapped.
@@ -63,12 +74,17 @@ public final class SharedRegions {
     /// The peer's regions as they are now. Called while the copy is announced, so that what is
     /// found open here stays mapped and unused by others until the copy ends.
     public Mapped[] current() {
-        long changes = control.changes();
-        if (changes == seenChanges) {
+        if (isKnown(control.changes())) {
             return regions;
         }
         mapping.lock();
         try {
+            long changes = control.changes();
+            if (isKnown(changes)) {
+                return regions;
+            }
+            lookedAt = System.nanoTime();
+            boolean whole = true;
             Map<Long, MemorySegment> wanted = new HashMap<>();
             var table = new Mapped[ControlPage.REGIONS];
             int count = 0;
@@ -83,7 +99,12 @@ public final class SharedRegions {
                 long offset = control.regionOffset(slot);
                 long fileNumber = control.regionFile(slot);
                 @Nullable MemorySegment file = number > 0 ? map(fileNumber, offset + bytes) : null;
-                if ((file != null || number < 0) && control.regionNumber(slot) == number) {
+                if (control.regionNumber(slot) != number) {
+                    continue; // and the changes have another number
+                }
+                if (file == null && number > 0) {
+                    whole = false;
+                } else {
                     if (file != null) {
                         wanted.put(fileNumber, file);
                     }
@@ -96,11 +117,16 @@ public final class SharedRegions {
             Mapped[] sorted = Arrays.copyOf(table, count);
             Arrays.sort(sorted, Comparator.comparing(Mapped::address, Long::compareUnsigned));
             regions = sorted;
+            lacking = !whole;
             seenChanges = changes;
             return sorted;
         } finally {
             mapping.unlock();
         }
+    }
+
+    private boolean isKnown(long changes) {
+        return changes == seenChanges && !(lacking && System.nanoTime() - lookedAt >= AGAIN_NANOS);
     }
 
     /// The one region of a table that holds all of a non-empty range.
@@ -128,21 +154,20 @@ public final class SharedRegions {
 
     /// The whole file of a region; null when it is shorter than it must be.
     private @Nullable MemorySegment map(long number, long bytes) {
+        if (bytes < 0) {
+            return null;
+        }
         MemorySegment known = files.get(number);
         if (known != null) {
             return known.byteSize() < bytes ? null : known;
         }
-        try (FileChannel file = SharedFolder.open(folder.region(number))) {
-            long size = file.size();
-            if (bytes < 0 || size < bytes) {
+        try {
+            MemorySegment memory = Uninterrupted.files(() -> mapWhole(folder.region(number)));
+            if (memory.byteSize() < bytes) {
                 return null;
             }
-            // Unmapped by the collector once no table names it: a copy may be under way in it when
-            // it is replaced.
-            MemorySegment memory =
-                    file.map(FileChannel.MapMode.READ_WRITE, 0, size, Arena.ofAuto());
             files.put(number, memory);
-            if (size >= WORTH_TOUCHING) {
+            if (memory.byteSize() >= WORTH_TOUCHING) {
                 touch(memory);
             }
             return memory;
@@ -153,6 +178,14 @@ public final class SharedRegions {
                     folder.incarnation(),
                     e.toString());
             return null;
+        }
+    }
+
+    /// Unmapped by the collector once no table names it: a copy may be under way in it when it is
+    /// replaced.
+    private static MemorySegment mapWhole(Path path) throws IOException {
+        try (FileChannel file = SharedFolder.open(path)) {
+            return file.map(FileChannel.MapMode.READ_WRITE, 0, file.size(), Arena.ofAuto());
         }
     }
 

@@ -22,6 +22,8 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.ConnectException;
@@ -44,6 +46,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
+    private static final Logger LOG = LoggerFactory.getLogger(Peer.class);
+
     public final String segmentName;
     public final SegmentDocument document;
     private final HostPort data;
@@ -58,7 +62,10 @@ public final class Peer {
     private volatile long lastUse = System.nanoTime();
     private final PeerHabit habit = new PeerHabit();
 
-    private final Optional<SharedPeer> shared;
+    private volatile Optional<SharedPeer> shared = Optional.empty();
+
+    /// Whether its memory is on this host and could not be attached to.
+    private volatile boolean attachFailed;
 
     Peer(
             String segmentName,
@@ -71,11 +78,46 @@ public final class Peer {
         this.data = data;
         this.config = config;
         this.watchdog = watchdog;
-        this.shared =
-                config.sharedMemory() && batches() && document.extension().shared()
-                        ? SharedPeer.attach(
-                                config.sharedMemoryDir(), incarnation(), config.crossMemory())
-                        : Optional.empty();
+        if (config.sharedMemory() && batches() && document.extension().shared()) {
+            try {
+                shared = attach();
+            } catch (IOException e) {
+                attachFailed = true;
+                LOG.info("no shared memory with {} for now: {}", incarnation(), e.toString());
+            }
+        }
+    }
+
+    private Optional<SharedPeer> attach() throws IOException {
+        return SharedPeer.attach(config.sharedMemoryDir(), incarnation(), config.crossMemory());
+    }
+
+    /// Tries again what failed for a reason that may have passed.
+    ///
+    /// @return the peer's memory when it is attached now
+    Optional<SharedPeer> attachAgain() {
+        if (!attachFailed || dropped) {
+            return Optional.empty();
+        }
+        Optional<SharedPeer> attached;
+        try {
+            attached = attach();
+        } catch (IOException e) {
+            LOG.debug("still no shared memory with {}: {}", incarnation(), e.toString());
+            return Optional.empty();
+        }
+        attachFailed = false;
+        lock.lock();
+        try {
+            if (!dropped && shared.isEmpty()) {
+                shared = attached;
+                return attached;
+            }
+        } finally {
+            lock.unlock();
+        }
+        attached.ifPresent(SharedPeer::close);
+        return Optional.empty();
     }
 
     /// The peer's memory as far as it can be reached on this host, shared or its own.
@@ -324,7 +366,12 @@ public final class Peer {
 
     /// No more lanes; those in use end when they are given back.
     void drop() {
-        dropped = true;
+        lock.lock();
+        try {
+            dropped = true; // nothing is attached from now on
+        } finally {
+            lock.unlock();
+        }
         shared.ifPresent(SharedPeer::close);
         lock.lock();
         try {

@@ -114,9 +114,7 @@ public final class PeerTable {
                             .formatted(name, document.protocol(), document.dataPort()));
         }
         var peer = new Peer(name, document, directory.dataOf(document, deadline), config, watchdog);
-        if (peer.shared().isPresent()) {
-            watchdog.repeat(() -> stillThere(peer, peer.shared().get()));
-        }
+        peer.shared().ifPresent(shared -> watch(peer, shared));
         return peer;
     }
 
@@ -140,6 +138,7 @@ public final class PeerTable {
             Peer peer = slot.peer;
             if (peer != null) {
                 peer.sweep(RESTS, LONGEST_REST);
+                peer.attachAgain().ifPresent(shared -> watch(peer, shared));
                 if (peer.isUnused(FORGOTTEN_AFTER)) {
                     drop(peer);
                 }
@@ -148,6 +147,18 @@ public final class PeerTable {
     }
 
     /// Copies into the memory of a process that was killed succeed, so its life is watched.
+    private void watch(Peer peer, SharedPeer shared) {
+        boolean watched = false;
+        try {
+            watchdog.repeat(() -> stillThere(peer, shared));
+            watched = true;
+        } finally {
+            if (!watched) {
+                peer.drop();
+            }
+        }
+    }
+
     private boolean stillThere(Peer peer, SharedPeer shared) {
         if (peer.isDropped()) {
             return false;

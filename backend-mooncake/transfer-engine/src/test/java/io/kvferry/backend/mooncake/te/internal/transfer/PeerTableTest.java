@@ -18,6 +18,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.LocalDateTime;
@@ -80,6 +81,34 @@ class PeerTableTest {
             assertThat(ticks.await(5, TimeUnit.SECONDS)).as("the clock goes on").isTrue();
             lanes.exit(lane);
             table.close();
+        }
+    }
+
+    /// Its transfers go through the socket until then.
+    @Test
+    void sharedMemoryThatCouldNotBeAttachedIsUsedWhenTheTroubleIsOver() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        try (var watchdog = new Watchdog("test");
+                var scripted = new ScriptedPeer(_ -> handshake(names[0]));
+                var _ = SharedOwner.create(folder, INCARNATION, false).orElseThrow()) {
+            names[0] = scripted.name();
+            var table = new PeerTable(directory, config, watchdog);
+            var control = folder.resolve("kvferry-" + INCARNATION + ".ctl");
+            Files.move(control, folder.resolve("aside"));
+            Files.createDirectory(control); // opening it fails
+            var peer = table.find(names[0], Deadline.in(SOON));
+            assertThat(peer.shared()).isEmpty();
+            assertThat(peer.attachAgain()).isEmpty();
+            Files.delete(control);
+            Files.move(folder.resolve("aside"), control);
+            assertThat(peer.attachAgain()).isPresent();
+            assertThat(peer.shared()).isPresent();
+            assertThat(peer.attachAgain()).isEmpty();
+            table.close();
+            assertThat(peer.shared().orElseThrow().lanes().isClosed()).isTrue();
         }
     }
 

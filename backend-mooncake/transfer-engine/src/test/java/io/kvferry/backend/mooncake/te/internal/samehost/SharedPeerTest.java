@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import static java.util.Objects.requireNonNull;
+
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+
+/// Trouble that passes does not close the way over shared memory for good.
+@SuppressWarnings("NullAway.Init")
+class SharedPeerTest {
+    private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
+    private static final Duration SOON = Duration.ofSeconds(30);
+
+    @TempDir Path folder;
+    private final Arena arena = Arena.ofShared();
+    private SharedFolder files;
+    private SharedOwner owner;
+
+    @BeforeEach
+    void open() {
+        files = new SharedFolder(folder, INCARNATION);
+        owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+    }
+
+    @AfterEach
+    void close() {
+        Thread.interrupted();
+        owner.close();
+        arena.close();
+    }
+
+    private SharedPeer attach() throws IOException {
+        return SharedPeer.attach(folder, INCARNATION, false).orElseThrow();
+    }
+
+    @Test
+    void anInterruptedThreadAttachesAndMaps() throws IOException {
+        var memory = owner.allocate(1 << 20, Access.OPEN, arena).orElseThrow().memory();
+        Thread.currentThread().interrupt();
+        try (var peer = attach()) {
+            assertThat(Thread.currentThread().isInterrupted()).isTrue();
+            var region = SharedRegions.find(peer.regions().current(), memory.address(), 4096);
+            assertThat(Thread.interrupted()).isTrue();
+            mapped(region).set(ValueLayout.JAVA_BYTE, 77, (byte) 5);
+            assertThat(memory.get(ValueLayout.JAVA_BYTE, 77)).isEqualTo((byte) 5);
+        }
+    }
+
+    private static MemorySegment mapped(SharedRegions.Mapped region) {
+        return requireNonNull(requireNonNull(region).memory());
+    }
+
+    @Test
+    void anInterruptedThreadOpensAnOwnerAndTakesMemory() {
+        var other = "f" + INCARNATION.substring(1);
+        Thread.currentThread().interrupt();
+        try (var opened = SharedOwner.create(folder, other, false).orElseThrow()) {
+            assertThat(Thread.currentThread().isInterrupted()).isTrue();
+            assertThat(opened.offer(1 << 20, arena)).isPresent();
+            assertThat(opened.allocate(1 << 20, Access.OPEN, arena)).isPresent();
+            assertThat(Thread.interrupted()).isTrue();
+        }
+    }
+
+    /// As when no file handle is left.
+    @Test
+    void aRegionThatCouldNotBeMappedIsTriedAgain() throws IOException {
+        var pages = owner.allocate(1 << 20, Access.OPEN, arena).orElseThrow();
+        long address = pages.memory().address();
+        var aside = folder.resolve("aside");
+        try (var peer = attach()) {
+            Files.move(pages.file(), aside);
+            assertThat(SharedRegions.find(peer.regions().current(), address, 4096)).isNull();
+            Files.move(aside, pages.file());
+            var limit = Deadline.in(SOON);
+            while (SharedRegions.find(peer.regions().current(), address, 4096) == null) {
+                assertThat(limit.passed()).isFalse();
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    @Test
+    void anAttachmentThatFailsKeepsNoPlace() throws IOException {
+        var aside = folder.resolve("aside");
+        Files.move(files.control(), aside);
+        Files.createDirectory(files.control()); // opening it fails
+        for (int i = 0; i <= ControlPage.USERS; i++) {
+            assertThatThrownBy(this::attach).isInstanceOf(IOException.class);
+        }
+        Files.delete(files.control());
+        Files.move(aside, files.control());
+        attach().close();
+    }
+
+    @Test
+    void aPeerForWhomNoPlaceIsLeftIsToldSo() throws IOException {
+        try (var locks = SharedLocks.open(files.users())) {
+            for (int user = 0; user < ControlPage.USERS; user++) {
+                assertThat(locks.take(user)).isPresent();
+            }
+            assertThatThrownBy(this::attach)
+                    .isInstanceOf(IOException.class)
+                    .hasMessageContaining("taken");
+        }
+    }
+}
