@@ -38,11 +38,13 @@ public final class SerialLoop implements AutoCloseable {
         this(Thread.ofPlatform().name(name).daemon(true).factory());
     }
 
-    /// @param threads makes the one thread
+    /// @param threads makes the one thread, now: work that is posted must not wait for memory for
+    ///   it
     SerialLoop(ThreadFactory threads) {
         executor =
                 new ThreadPoolExecutor(
                         1, 1, 0, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads);
+        executor.prestartCoreThread();
     }
 
     /// Runs it unless the loop is closed.
@@ -74,7 +76,7 @@ public final class SerialLoop implements AutoCloseable {
             room.give(peer, bytes);
             LOG.debug("work after close dropped: {}", e.toString());
             return false;
-        } catch (Error e) { // no memory for a thread, for one: it does not wait
+        } catch (Error e) { // no memory to queue it
             room.give(peer, bytes);
             throw e;
         }
@@ -97,8 +99,16 @@ public final class SerialLoop implements AutoCloseable {
             try {
                 work.run();
             } catch (RuntimeException | Error e) {
-                LOG.error("a piece of work failed", e);
+                report(e);
             }
         };
+    }
+
+    private static void report(Throwable failure) {
+        try {
+            LOG.error("a piece of work failed", failure);
+        } catch (RuntimeException | Error _) { // no memory for the message either
+            Thread.onSpinWait();
+        }
     }
 }

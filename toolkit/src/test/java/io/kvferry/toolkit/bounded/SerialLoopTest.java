@@ -11,7 +11,9 @@ import org.junit.jupiter.api.Test;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 class SerialLoopTest {
     /// From the end of the close on, what the work uses may be gone.
@@ -37,22 +39,34 @@ class SerialLoopTest {
         assertThat(interrupted).isTrue();
     }
 
+    /// A loop that got its thread with the first work lost that work.
     @Test
-    void whatCouldNotBeTakenGivesItsRoomBack() {
-        var scarce = new AtomicBoolean(true);
+    void aLoopWithoutAThreadIsNotOpened() {
+        assertThatThrownBy(() ->
+                        new SerialLoop(_ -> {
+                            throw new OutOfMemoryError("no thread, says the test");
+                        }))
+                .isInstanceOf(OutOfMemoryError.class);
+    }
+
+    @Test
+    void noThreadIsNeededLater() throws Exception {
+        var made = new AtomicInteger();
         ThreadFactory threads =
                 work -> {
-                    if (scarce.get()) {
+                    if (made.incrementAndGet() > 1) {
                         throw new OutOfMemoryError("no thread, says the test");
                     }
                     return Thread.ofPlatform().daemon(true).unstarted(work);
                 };
         try (var loop = new SerialLoop(threads)) {
-            long all = SerialLoop.MAX_OFFERED_BYTES;
-            assertThatThrownBy(() -> loop.offer("peer", all, () -> {}))
-                    .isInstanceOf(OutOfMemoryError.class);
-            scarce.set(false);
-            assertThat(loop.offer("peer", all, () -> {})).isTrue();
+            assertThat(made).hasValue(1);
+            loop.post(() -> {
+                throw new OutOfMemoryError("says the test");
+            });
+            var done = new CountDownLatch(1);
+            assertThat(loop.offer("peer", SerialLoop.MAX_OFFERED_BYTES, done::countDown)).isTrue();
+            assertThat(done.await(30, TimeUnit.SECONDS)).isTrue();
         }
     }
 }

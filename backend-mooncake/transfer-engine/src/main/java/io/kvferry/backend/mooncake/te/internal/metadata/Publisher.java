@@ -9,9 +9,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -27,18 +27,29 @@ public final class Publisher implements AutoCloseable {
     private final String segmentName;
     private final HostPort handshake;
     private final AtomicBoolean scheduled = new AtomicBoolean();
-    private final ScheduledExecutorService thread;
+    private final ScheduledThreadPoolExecutor thread;
 
     public Publisher(SegmentDirectory directory, String segmentName, HostPort handshake) {
+        this(
+                directory,
+                segmentName,
+                handshake,
+                Thread.ofPlatform().name("kvferry-te-publisher-" + segmentName).daemon().factory());
+    }
+
+    /// @param threads makes the one thread, now: a change must not wait for memory for it
+    Publisher(
+            SegmentDirectory directory,
+            String segmentName,
+            HostPort handshake,
+            ThreadFactory threads) {
         this.directory = directory;
         this.segmentName = segmentName;
         this.handshake = handshake;
-        this.thread =
-                Executors.newSingleThreadScheduledExecutor(
-                        Thread.ofPlatform()
-                                .name("kvferry-te-publisher-" + segmentName)
-                                .daemon()
-                                .factory());
+        this.thread = new ScheduledThreadPoolExecutor(1, threads);
+        if (directory.published()) {
+            thread.prestartCoreThread();
+        }
     }
 
     /// Announces the engine.
@@ -67,8 +78,8 @@ public final class Publisher implements AutoCloseable {
         scheduled.set(false);
         try {
             directory.publish(segmentName, Deadline.in(PATIENCE));
-        } catch (KvFerryException e) {
-            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.getMessage());
+        } catch (RuntimeException | Error e) { // peers must not keep the old document
+            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.toString());
             if (scheduled.compareAndSet(false, true)) {
                 schedule(RETRY);
             }
