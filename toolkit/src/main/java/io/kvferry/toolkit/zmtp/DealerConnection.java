@@ -4,6 +4,7 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.ClosingAside;
 
 import org.jspecify.annotations.Nullable;
 
@@ -172,7 +173,7 @@ final class DealerConnection {
 
     /// Ends it from outside; its thread then says so.
     void close() {
-        var _ = Thread.ofVirtual().start(this::closeNow);
+        ClosingAside.close(this::closeNow);
     }
 
     void closeNow() {

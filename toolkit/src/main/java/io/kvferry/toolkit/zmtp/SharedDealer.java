@@ -3,6 +3,7 @@ package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.net.ClosingAside;
 
 import org.jspecify.annotations.Nullable;
 
@@ -374,7 +375,7 @@ final class SharedDealer {
 
     /// Ends it from outside; its thread then says so.
     void close() {
-        var _ = Thread.ofVirtual().start(this::closeNow);
+        ClosingAside.close(this::closeNow);
     }
 
     void closeNow() {

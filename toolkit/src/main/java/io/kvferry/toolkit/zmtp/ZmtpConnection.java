@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.ClosingAside;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -387,7 +388,7 @@ final class ZmtpConnection implements AutoCloseable {
     }
 
     private void closeSoon() { // not on the clock's thread
-        var _ = Thread.ofVirtual().start(this::close);
+        ClosingAside.close(this::close);
     }
 
     @Override

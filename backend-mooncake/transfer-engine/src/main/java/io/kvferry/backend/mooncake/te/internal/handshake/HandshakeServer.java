@@ -11,6 +11,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.ClosingAside;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -20,6 +21,7 @@ import tools.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
@@ -90,7 +92,7 @@ public final class HandshakeServer implements AutoCloseable {
     private boolean cutOffLate() {
         open.forEach((channel, limit) -> {
             if (limit.passed() && open.remove(channel, limit)) {
-                Thread.ofVirtual().start(() -> closeQuietly(channel));
+                ClosingAside.close(() -> closeQuietly(channel));
             }
         });
         return !closed;
@@ -103,6 +105,9 @@ public final class HandshakeServer implements AutoCloseable {
         open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
         boolean begun = false;
         try {
+            if (closed) { // nobody would close it later
+                throw new ClosedChannelException();
+            }
             Thread.ofVirtual().name("kvferry-te-handshake").start(() -> serve(channel));
             begun = true;
         } finally {
@@ -118,8 +123,7 @@ public final class HandshakeServer implements AutoCloseable {
         open.entrySet().stream()
                 .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
                 .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
-                .ifPresent(
-                        longest -> Thread.ofVirtual().start(() -> closeQuietly(longest.getKey())));
+                .ifPresent(longest -> ClosingAside.close(() -> closeQuietly(longest.getKey())));
     }
 
     private void end(SocketChannel channel) {
