@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.net;
 
+import io.kvferry.toolkit.bounded.Uninterrupted;
+import io.kvferry.toolkit.recovery.OpeningParts;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,6 +34,8 @@ public final class AcceptLoop implements AutoCloseable {
 
     /// A port that has waited for a connection for so long without an error listens.
     private static final long LISTENS_AFTER = TimeUnit.SECONDS.toNanos(1);
+
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
 
     private final SocketAddress address;
     private final Duration troubleAfter;
@@ -67,7 +72,7 @@ public final class AcceptLoop implements AutoCloseable {
 
     /// Starts accepting.
     ///
-    /// @param listener bound and blocking; the loop closes it
+    /// @param listener bound and blocking; the loop closes it, also when it does not start
     public static AcceptLoop start(String name, ServerSocketChannel listener, Handler handler) {
         return start(name, listener, handler, TROUBLE_AFTER);
     }
@@ -75,9 +80,11 @@ public final class AcceptLoop implements AutoCloseable {
     /// @param troubleAfter how long nothing may be accepted before [#trouble] says so
     static AcceptLoop start(
             String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter) {
-        try {
+        try (var parts = new OpeningParts()) {
+            parts.add(listener, AcceptLoop::closeQuietly);
             var loop = new AcceptLoop(name, listener, handler, troubleAfter);
             loop.thread.start();
+            parts.keep();
             return loop;
         } catch (IOException e) {
             throw new IllegalArgumentException(name + ": the listening socket is closed", e);
@@ -187,14 +194,19 @@ public final class AcceptLoop implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
+        closeQuietly(listener);
+        LockSupport.unpark(thread);
+        // What the handler is given must not reach it after this.
+        if (!Uninterrupted.join(thread, CLOSE_LIMIT)) {
+            LOG.warn("{} did not end within {}", thread.getName(), CLOSE_LIMIT);
+        }
+    }
+
+    private static void closeQuietly(ServerSocketChannel listener) {
         try {
             listener.close();
-            LockSupport.unpark(thread);
-            thread.join(Duration.ofSeconds(5));
         } catch (IOException e) {
-            LOG.warn("closing {} failed: {}", address, e.toString());
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            LOG.warn("closing {} failed: {}", listener, e.toString());
         }
     }
 }

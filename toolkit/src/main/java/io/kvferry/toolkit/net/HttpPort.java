@@ -5,6 +5,8 @@ import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpHandler;
 import com.sun.net.httpserver.HttpServer;
 
+import io.kvferry.toolkit.recovery.OpeningParts;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -92,10 +94,16 @@ public final class HttpPort implements AutoCloseable {
             throws IOException {
         var port =
                 new HttpPort(name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
-        port.run(port.server);
-        long nanos = look.toNanos();
-        var _ = port.clock.scheduleWithFixedDelay(port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
-        return port;
+        try (var parts = new OpeningParts()) {
+            parts.add(port, HttpPort::close);
+            long nanos = look.toNanos();
+            var _ =
+                    port.clock.scheduleWithFixedDelay(
+                            port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
+            port.run(port.server);
+            parts.keep();
+            return port;
+        }
     }
 
     private void run(HttpServer started) {

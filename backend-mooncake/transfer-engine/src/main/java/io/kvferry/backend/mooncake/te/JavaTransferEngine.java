@@ -33,6 +33,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.ProcessVm;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.recovery.SharedClosing;
 
 import org.slf4j.Logger;
@@ -83,7 +84,8 @@ public final class JavaTransferEngine implements TransferEngine {
     private final SharedClosing closing = new SharedClosing();
     private boolean stopped;
 
-    private JavaTransferEngine(EngineConfig config, Ports ports) {
+    /// @param parts gets all that is to be closed when the rest cannot be opened
+    private JavaTransferEngine(EngineConfig config, Ports ports, OpeningParts parts) {
         this.config = config;
         this.ports = ports;
         this.shared =
@@ -91,25 +93,29 @@ public final class JavaTransferEngine implements TransferEngine {
                         ? SharedOwner.create(
                                 config.sharedMemoryDir(), incarnation, config.crossMemory())
                         : Optional.empty();
+        shared.ifPresent(owner -> parts.add(owner, SharedOwner::close));
         if (shared.isPresent() && config.crossMemory() && config.crossMemoryPtracer()) {
             ProcessVm.allowAnyPeer();
         }
         this.segmentName = config.p2p() ? ports.handshakeAddress().toString() : config.name();
-        this.watchdog = new Watchdog(segmentName);
+        this.watchdog = parts.add(new Watchdog(segmentName), Watchdog::close);
         var client =
                 new HandshakeClient(
                         config.connectTimeout(),
                         config.handshakeTimeout(),
                         config.handshakeMaxBytes(),
                         config.auth(PeerAuth.Kind.HANDSHAKE));
-        this.directory = new SegmentDirectory(config, client, this::document);
+        this.directory =
+                parts.add(
+                        new SegmentDirectory(config, client, this::document),
+                        SegmentDirectory::close);
         this.notifier =
                 new Notifier(
                         directory,
                         client,
                         config.maxNotifications(),
                         config.maxNotificationBytes());
-        this.peers = new PeerTable(directory, config, watchdog);
+        this.peers = parts.add(new PeerTable(directory, config, watchdog), PeerTable::close);
         this.helpers =
                 new ThreadPoolExecutor(
                         0,
@@ -121,7 +127,10 @@ public final class JavaTransferEngine implements TransferEngine {
                                 .name("kvferry-te-io-" + segmentName + "-", 0)
                                 .daemon()
                                 .factory());
-        this.queues = new SubmitQueues(helpers, config.lanesPerPeer(), config.queuePerPeer());
+        this.queues =
+                parts.add(
+                        new SubmitQueues(helpers, config.lanesPerPeer(), config.queuePerPeer()),
+                        SubmitQueues::close);
         watchdog.repeat(queues::endOverdue);
         this.context =
                 new TransferContext(
@@ -135,26 +144,33 @@ public final class JavaTransferEngine implements TransferEngine {
                         new AtomicLong(new SecureRandom().nextLong()),
                         segmentName,
                         () -> closed);
-        this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
+        this.publisher =
+                parts.add(
+                        new Publisher(directory, segmentName, ports.handshakeAddress()),
+                        Publisher::close);
         this.registrations =
                 new Registrations(regions, holders, shared, publisher, config.drainTimeout());
         this.data =
-                new DataServer(
-                        ports.data(),
-                        config,
-                        watchdog,
-                        holders,
-                        regions,
-                        grants,
-                        Incarnation.shortForm(incarnation));
+                parts.add(
+                        new DataServer(
+                                ports.data(),
+                                config,
+                                watchdog,
+                                holders,
+                                regions,
+                                grants,
+                                Incarnation.shortForm(incarnation)),
+                        DataServer::close);
         this.handshakes =
-                new HandshakeServer(
-                        ports.handshake(),
-                        new Node(),
-                        watchdog,
-                        config.handshakeTimeout(),
-                        config.handshakeMaxBytes(),
-                        config.auth(PeerAuth.Kind.HANDSHAKE));
+                parts.add(
+                        new HandshakeServer(
+                                ports.handshake(),
+                                new Node(),
+                                watchdog,
+                                config.handshakeTimeout(),
+                                config.handshakeMaxBytes(),
+                                config.auth(PeerAuth.Kind.HANDSHAKE)),
+                        HandshakeServer::close);
     }
 
     /// Binds the ports, announces the engine where a metadata server is configured, and returns it
@@ -163,12 +179,16 @@ public final class JavaTransferEngine implements TransferEngine {
     /// @throws KvFerryException [ErrorCode#IO] when no port can be bound or the metadata server
     ///   does not answer
     public static JavaTransferEngine start(EngineConfig config) {
-        var engine = new JavaTransferEngine(config, Ports.bind(config));
-        try {
+        JavaTransferEngine engine;
+        try (var parts = new OpeningParts()) {
+            var ports = parts.add(Ports.bind(config), Ports::close);
+            engine = new JavaTransferEngine(config, ports, parts);
+            parts.keep();
+        }
+        try (var parts = new OpeningParts()) {
+            parts.add(engine, JavaTransferEngine::close);
             engine.publisher.start();
-        } catch (KvFerryException e) {
-            engine.close();
-            throw e;
+            parts.keep();
         }
         LOG.debug(
                 "transfer engine {} listens, data port {}",

@@ -25,6 +25,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -80,6 +81,46 @@ class MetadataServerTest {
     private static JavaTransferEngine engine(String metadata, String name) {
         return JavaTransferEngine.start(
                 EngineConfig.from(Map.of("metadata", metadata, "name", name, "cluster-id", "c1")));
+    }
+
+    @Test
+    void anEngineThatDoesNotStartLeavesNothingOpen(@TempDir Path folder) throws Exception {
+        var settings =
+                Map.of(
+                        "metadata",
+                        "redis://127.0.0.1:1",
+                        "name",
+                        "node",
+                        "shared-memory-dir",
+                        folder.toString());
+        long sockets = sockets();
+        assertThatThrownBy(() -> JavaTransferEngine.start(EngineConfig.from(settings)))
+                .isInstanceOf(KvFerryException.class)
+                .hasMessageContaining("redis is not supported");
+        assertThat(sockets()).isLessThanOrEqualTo(sockets);
+        assertThat(folder).isEmptyDirectory();
+        assertThat(Thread.getAllStackTraces().keySet())
+                .noneMatch(thread -> thread.getName().equals("kvferry-te-watchdog-node"));
+    }
+
+    /// That this process has open.
+    private static long sockets() throws IOException {
+        var open = Path.of("/proc/self/fd");
+        Assumptions.assumeTrue(Files.isDirectory(open), "needs /proc");
+        long count = 0;
+        try (var descriptors = Files.newDirectoryStream(open)) {
+            for (var descriptor : descriptors) {
+                try {
+                    count +=
+                            Files.readSymbolicLink(descriptor).toString().startsWith("socket")
+                                    ? 1
+                                    : 0;
+                } catch (NoSuchFileException _) { // closed meanwhile
+                    continue;
+                }
+            }
+        }
+        return count;
     }
 
     @Test

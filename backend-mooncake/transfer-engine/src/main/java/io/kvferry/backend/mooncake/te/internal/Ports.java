@@ -4,6 +4,10 @@ package io.kvferry.backend.mooncake.te.internal;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.recovery.OpeningParts;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
@@ -14,6 +18,7 @@ import java.util.concurrent.ThreadLocalRandom;
 /// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
 /// the port in between.
 public record Ports(String host, ServerSocketChannel handshake, ServerSocketChannel data) {
+    private static final Logger LOG = LoggerFactory.getLogger(Ports.class);
     private static final int BACKLOG = 512;
 
     private static final int TRIES = 500;
@@ -24,7 +29,25 @@ public record Ports(String host, ServerSocketChannel handshake, ServerSocketChan
     }
 
     public static Ports bind(EngineConfig config) {
-        return new Ports(config.host(), listen(config), listen(config));
+        try (var parts = new OpeningParts()) {
+            var handshake = parts.add(listen(config), Ports::close);
+            var ports = new Ports(config.host(), handshake, listen(config));
+            parts.keep();
+            return ports;
+        }
+    }
+
+    public void close() {
+        close(handshake);
+        close(data);
+    }
+
+    private static void close(ServerSocketChannel port) {
+        try {
+            port.close();
+        } catch (IOException e) {
+            LOG.debug("closing {} failed: {}", port, e.toString());
+        }
     }
 
     private static ServerSocketChannel listen(EngineConfig config) {

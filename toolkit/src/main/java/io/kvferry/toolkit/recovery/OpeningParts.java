@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.recovery;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.function.Consumer;
+
+/// The parts of something that is being opened: closed in reverse order unless all of it was
+/// opened, whatever was thrown.
+///
+/// ```java
+/// try (var parts = new OpeningParts()) {
+///     port = parts.add(bind(), Port::close);
+///     loop = parts.add(new SerialLoop("name"), SerialLoop::close);
+///     parts.keep();
+/// }
+/// ```
+///
+/// Threading: one thread.
+public final class OpeningParts implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(OpeningParts.class);
+
+    private final Deque<Runnable> closings = new ArrayDeque<>();
+
+    /// @param closing what is done with the part if the rest cannot be opened
+    public <T> T add(T part, Consumer<? super T> closing) {
+        boolean added = false;
+        try {
+            closings.push(() -> closing.accept(part));
+            added = true;
+            return part;
+        } finally {
+            if (!added) {
+                closing.accept(part);
+            }
+        }
+    }
+
+    /// All is open.
+    public void keep() {
+        closings.clear();
+    }
+
+    @Override
+    public void close() {
+        for (Runnable closing : closings) {
+            try {
+                closing.run();
+            } catch (RuntimeException | Error e) { // what did not open is thrown already
+                LOG.warn("a part of what could not be opened was not closed", e);
+            }
+        }
+        closings.clear();
+    }
+}
