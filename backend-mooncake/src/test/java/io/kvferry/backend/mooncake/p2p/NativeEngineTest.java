@@ -1,33 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
+import static io.kvferry.backend.mooncake.p2p.testkit.ScriptedPrefiller.answer;
+import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.SOON;
 import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
+import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
 import io.kvferry.backend.mooncake.nativeengine.TransferEngineDouble;
+import io.kvferry.backend.mooncake.p2p.testkit.ScriptedPrefiller;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /// The connector over `engine=native`, with a C double of Mooncake's library. The double reaches
 /// segments of its own process only.
 @SuppressWarnings("NullAway.Init")
 class NativeEngineTest {
+    private static Path library;
     private static Map<String, Object> options;
 
     @BeforeAll
     static void compile() {
-        options = Map.of("engine", "native", "library", TransferEngineDouble.compile().toString());
+        library = TransferEngineDouble.compile();
+        options = Map.of("engine", "native", "library", library.toString());
     }
 
     @Test
@@ -74,6 +96,66 @@ class NativeEngineTest {
                                             .doesNotContain("capabilities"));
             d.assertUntouched(target);
         }
+    }
+
+    /// Nothing refuses what Mooncake's library is sent, so the blocks must not be used again before
+    /// the prefiller's own limits are over.
+    @ParameterizedTest
+    @ValueSource(strings = {"refused", "lost", "garbage", "refused and revoked"})
+    void aLoadThatFailsIsHeldUntilNobodyWritesItsBlocks(String end) throws Exception {
+        var limits =
+                Map.of(
+                        "peer_layout",
+                        "alike",
+                        "abort_request_timeout",
+                        "500ms",
+                        "transfer_timeout",
+                        "1500ms");
+        var all = new HashMap<String, Object>(options);
+        all.putAll(limits);
+        try (var prefiller = new ScriptedPrefiller();
+                var writer = NativeTransferEngine.start(NativeConfig.of(library, "127.0.0.1"));
+                var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", all)) {
+            var target = d.request("d-1", 64, 20, prefiller.params("x"));
+            var load = d.beginDecode(target, 0);
+            var asked = prefiller.request();
+            var late =
+                    CompletableFuture.supplyAsync(
+                            () -> writesFor(Duration.ofSeconds(1), writer, asked.message()));
+            switch (end) {
+                case "lost" -> prefiller.hangUp();
+                case "garbage" -> asked.asker().answer("garbage".getBytes(UTF_8));
+                default -> answer(asked, List.of(), List.of("d-1"));
+            }
+            if (end.endsWith("revoked")) {
+                d.revoke(load);
+            }
+            assertThat(d.await(load)).isNotInstanceOf(Completion.Completed.class);
+            d.regions.getFirst().forEach(region -> region.segment().fill((byte) 0)); // used again
+            assertThat(late.get(SOON.toSeconds(), TimeUnit.SECONDS)).isPositive();
+            d.assertUntouched(target);
+        }
+    }
+
+    /// A prefiller whose library goes on with what it accepted.
+    ///
+    /// @return how many writes arrived
+    private static int writesFor(Duration time, NativeTransferEngine writer, XferMetadata decoder) {
+        var until = Deadline.in(time);
+        int arrived = 0;
+        try (var source = writer.allocate(1024)) {
+            source.memory().fill((byte) 0x55);
+            while (!until.passed()) {
+                var block =
+                        Ranges.of(
+                                source.address(),
+                                decoder.regions().baseAddresses()[0] + 20 * 1024L,
+                                1024);
+                var write = TransferRequest.write(decoder.segmentName(), block, Deadline.in(SOON));
+                arrived += writer.transfer(write) instanceof TransferOutcome.Completed ? 1 : 0;
+            }
+        }
+        return arrived;
     }
 
     @Test

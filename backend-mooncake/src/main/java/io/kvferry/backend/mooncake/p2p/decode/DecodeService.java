@@ -35,14 +35,12 @@ import java.util.Optional;
 ///
 /// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
 /// answer (and the last byte, see [LastBytes]), the first failure or the revocation that ends at
-/// once, and what is still on the way is refused. A transfer engine that cannot refuse (Mooncake's
-/// library) has to wait for every worker that was asked to answer or be lost.
+/// once, and what is still on the way is refused. With a transfer engine that cannot refuse
+/// (Mooncake's library) a load that failed or was revoked is held until every worker that was asked
+/// must have ended its writes.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 public final class DecodeService implements AutoCloseable {
-    /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
-    private static final Duration SETTLE = Duration.ofMillis(500);
-
     /// How long a load waits for blocks that are written under an earlier one, see [ExposedBlocks].
     private static final Duration EXPOSED_PATIENCE = Duration.ofSeconds(5);
 
@@ -144,12 +142,10 @@ public final class DecodeService implements AutoCloseable {
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
-        if (opensToAnybody(prefiller)) {
-            live.stream()
-                    .filter(fetch -> fetch.grant().isPresent())
-                    .forEach(fetch ->
-                            addresses.forEach(address -> fetch.exposeTo(address, UNTIL_IT_LEAVES)));
-        }
+        live.stream()
+                .filter(fetch -> writesUnnamed(fetch, prefiller))
+                .forEach(fetch ->
+                        addresses.forEach(address -> fetch.exposeTo(address, UNTIL_IT_LEAVES)));
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
     }
 
@@ -169,6 +165,19 @@ public final class DecodeService implements AutoCloseable {
     /// Whether a load from this prefiller lets in whoever writes without a capability.
     private boolean opensToAnybody(EngineEntry prefiller) {
         return plane.info().grants() && !requests.grants(prefiller);
+    }
+
+    /// Whether the prefiller may go on writing the blocks of a load after it has ended, or would if
+    /// nothing refused it.
+    private boolean writesUnnamed(Fetch fetch, EngineEntry prefiller) {
+        return fetch.grant().isPresent()
+                ? opensToAnybody(prefiller)
+                : cannotRefuse() && !fetch.pull().release();
+    }
+
+    /// Whether whatever peers write to this engine's memory lands there.
+    private boolean cannotRefuse() {
+        return plane instanceof OwnEngine && !plane.info().grants();
     }
 
     private void contactLater(EngineEntry prefiller, Fetch fetch) {
@@ -334,7 +343,7 @@ public final class DecodeService implements AutoCloseable {
         }
     }
 
-    /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
+    /// Runs work of [DecodeAnswers] on the loop; its callbacks come on the channel's thread.
     void onLoop(Runnable work) {
         loop.post(work);
     }
@@ -372,8 +381,6 @@ public final class DecodeService implements AutoCloseable {
         if (fetch.window().isPresent()) {
             fetch.outstanding().remove(address);
             endings.fence(fetch);
-        } else if (lost && !fetch.pull().release()) {
-            channel.after(SETTLE, () -> loop.post(() -> endings.answered(fetch, address)));
         } else {
             endings.answered(fetch, address);
         }

@@ -12,6 +12,7 @@ import io.kvferry.spi.Failure;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -19,7 +20,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
-/// One pull on its way: which prefiller workers still have a say in it, and what the others said.
+/// One pull on its way: which prefiller workers have not answered yet, and what the others
+/// answered.
 ///
 /// Threading: the decode loop.
 final class Fetch {
@@ -31,7 +33,7 @@ final class Fetch {
     private final List<Runnable> afterwards = new ArrayList<>();
     private Optional<WriteGrant> grant = Optional.empty();
 
-    /// By address of a worker that may write without naming the grant: when its writes have ended.
+    /// By address of a worker that may write without naming a grant: when its writes have ended.
     private final Map<String, Deadline> writers = new HashMap<>();
 
     /// The memory that must be filled, where the prefiller does not name the grant.
@@ -157,6 +159,14 @@ final class Fetch {
         return writers.values().stream().anyMatch(end -> !end.passed());
     }
 
+    /// How long such workers may still write.
+    Duration writtenFor() {
+        return writers.values().stream()
+                .map(Deadline::remaining)
+                .max(Comparator.naturalOrder())
+                .orElse(Duration.ZERO);
+    }
+
     /// Until when it waits for blocks that are written under an earlier load.
     Deadline waitsUntil(Duration patience) {
         var known = waitsUntil.orElseGet(() -> Deadline.in(patience));
@@ -178,6 +188,11 @@ final class Fetch {
 
     boolean revoked() {
         return revoked;
+    }
+
+    /// Whether it ends before its blocks are filled.
+    boolean isCutShort() {
+        return failure.isPresent() || revoked;
     }
 
     /// Marks its capability as being closed; false when it was before.

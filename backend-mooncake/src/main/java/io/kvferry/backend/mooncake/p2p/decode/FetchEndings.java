@@ -80,7 +80,7 @@ final class FetchEndings implements AutoCloseable {
         fetch.heardOf(address, lastBytes.end(fetch));
     }
 
-    /// A worker has no say in the load any more.
+    /// A worker has said all that it says of the load, or is lost.
     void answered(Fetch fetch, String address) {
         fetch.outstanding().remove(address);
         settleIfDone(fetch);
@@ -96,8 +96,8 @@ final class FetchEndings implements AutoCloseable {
         settleIfDone(fetch);
     }
 
-    /// Ends the permission to write, where there is one; otherwise the workers' answers must be
-    /// awaited.
+    /// Ends the permission to write, where there is one; otherwise the end of the workers' writes
+    /// is awaited.
     void fence(Fetch fetch) {
         if (fetch.isFenced()) {
             finish(fetch);
@@ -138,7 +138,11 @@ final class FetchEndings implements AutoCloseable {
             return;
         }
         if (fetch.window().isEmpty()) {
-            conclude(fetch);
+            if (fetch.isCutShort() && fetch.isWritten()) {
+                channel.after(fetch.writtenFor(), () -> loop.post(() -> settleIfDone(fetch)));
+            } else {
+                conclude(fetch);
+            }
         } else if (lastBytes.toCome(fetch)) {
             channel.after(LastBytes.LOOK_AGAIN, () -> loop.post(() -> settleIfDone(fetch)));
         } else {
@@ -176,7 +180,7 @@ final class FetchEndings implements AutoCloseable {
         }
         var id = fetch.pull().load();
         open.remove(id, fetch);
-        if (fetch.isWritten() && (fetch.failure().isPresent() || fetch.revoked())) {
+        if (fetch.isWritten() && fetch.isCutShort()) {
             exposed.add(fetch);
         }
         if (fetch.failure().isPresent() && !fetch.revoked()) {
