@@ -39,8 +39,9 @@ final class Rehearsal {
     /// For all of it; without an end by then the connector opens all the same.
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
-    /// Enough for the first compiler to have seen what runs for each block.
-    private static final int PROMPTS = 8;
+    /// Enough for most of what runs for each block to be compiled: with 8 the compilers took
+    /// processors from the first hand-off, with more than this nothing is gained.
+    private static final int PROMPTS = 24;
 
     private static final String PREFIX = "kvferry-rehearsal-";
 
