@@ -71,6 +71,8 @@ final class EngineChild {
                             .blockCount(blocks)
                             .closeLimit(Duration.ZERO);
             try (var engine = Engine.open(config).start()) {
+                var unused =
+                        EngineProcess.Moment.now().word(); // its classes are no cost of a hand-off
                 ChildJvm.ready();
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                     serve(engine, line.split(" "));

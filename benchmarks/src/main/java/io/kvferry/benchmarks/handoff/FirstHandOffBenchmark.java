@@ -15,10 +15,13 @@ import picocli.CommandLine.Option;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.function.ToDoubleFunction;
+import java.util.stream.Collectors;
+import java.util.stream.DoubleStream;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the load
@@ -29,12 +32,14 @@ import java.util.stream.Stream;
         description =
                 "First hand-offs of new JVMs: time, processor time, classes, compilation, page faults; and their steps.")
 public final class FirstHandOffBenchmark extends Benchmark {
-    private static final int TOKENS = 128;
     private static final int HAND_OFFS = 5;
     private static final List<String> WAYS = List.of("tcp", "same-host", "disk");
 
     @Option(names = "--pairs", description = "Pairs of JVMs.")
     private @Nullable Integer pairs;
+
+    @Option(names = "--tokens", description = "Length of the prompts.")
+    private int tokens = 128;
 
     @Option(names = "--only", split = ",", description = "Of tcp, same-host, disk.")
     private List<String> only = WAYS;
@@ -53,6 +58,9 @@ public final class FirstHandOffBenchmark extends Benchmark {
                             "connector",
                             "hand-off",
                             "ms: min, median, max",
+                            "save, gap, load ms",
+                            "limit ms: min, median, max",
+                            "of limit: min, median, max",
                             "P: CPU ms",
                             "of it compiling",
                             "classes",
@@ -68,6 +76,7 @@ public final class FirstHandOffBenchmark extends Benchmark {
                             () -> Route.Mooncake.onFreePort(sameHost),
                             count,
                             folder,
+                            Optional.empty(),
                             table,
                             origins);
                 }
@@ -80,6 +89,7 @@ public final class FirstHandOffBenchmark extends Benchmark {
                             () -> new Route.Disk(stored.resolve("kv"), threads),
                             count,
                             folder,
+                            HandOffBenchmark.diskLimit(stored, threads),
                             table,
                             origins);
                 } finally {
@@ -91,7 +101,7 @@ public final class FirstHandOffBenchmark extends Benchmark {
                     "Medians of "
                             + count
                             + " pairs of new JVMs, prompts of "
-                            + TOKENS
+                            + tokens
                             + " tokens. P from the end of its prefill until its blocks are free, D from the"
                             + " request to its token.");
             origins.forEach(System.out::println);
@@ -104,12 +114,19 @@ public final class FirstHandOffBenchmark extends Benchmark {
         }
     }
 
-    private static void measure(
-            Callable<Route> routes, int count, Path folder, Table table, List<String> origins)
+    private void measure(
+            Callable<Route> routes,
+            int count,
+            Path folder,
+            Optional<? extends Limit> limit,
+            Table table,
+            List<String> origins)
             throws Exception {
         var byNumber = new ArrayList<List<Route.Pair>>();
+        var limits = new ArrayList<List<Limit.Cost>>();
         for (int i = 0; i < HAND_OFFS; i++) {
             byNumber.add(new ArrayList<>());
+            limits.add(new ArrayList<>());
         }
         var name = "";
         for (int pair = 0; pair < count; pair++) {
@@ -123,7 +140,11 @@ public final class FirstHandOffBenchmark extends Benchmark {
                 decode.awaitReady();
                 for (int i = 0; i < HAND_OFFS; i++) {
                     route.reset();
-                    byNumber.get(i).add(route.send(prefill, decode, "first-" + i, TOKENS));
+                    if (limit.isPresent()) {
+                        limits.get(i).add(limit.get().of(tokens * EngineChild.BYTES_PER_TOKEN));
+                        route.reset();
+                    }
+                    byNumber.get(i).add(route.send(prefill, decode, "first-" + i, tokens));
                 }
             }
             if (pair == count - 1) {
@@ -143,12 +164,12 @@ public final class FirstHandOffBenchmark extends Benchmark {
             }
         }
         for (int i = 0; i < HAND_OFFS; i++) {
-            row(name, i + 1, byNumber.get(i), table);
+            row(name, i + 1, byNumber.get(i), limits.get(i), table);
         }
     }
 
-    private static EngineProcess child(String config, ClassLog log) throws Exception {
-        return new EngineProcess(config, TOKENS, "none", log.option());
+    private EngineProcess child(String config, ClassLog log) throws Exception {
+        return new EngineProcess(config, tokens, "none", log.option());
     }
 
     /// From the end of the prefill until its blocks are free.
@@ -161,18 +182,27 @@ public final class FirstHandOffBenchmark extends Benchmark {
         return pair.decode().token().cost().since(pair.decode().begun().cost());
     }
 
-    private static void row(String name, int number, List<Route.Pair> pairs, Table table) {
-        var sorted =
-                pairs.stream().sorted(Comparator.comparingLong(Route.Pair::handOffNanos)).toList();
+    /// @param limits of each pair; empty where there is none
+    private static void row(
+            String name, int number, List<Route.Pair> pairs, List<Limit.Cost> limits, Table table) {
         var cells = new ArrayList<Object>();
         cells.add(name);
         cells.add(number);
+        cells.add(spread("%.0f", pairs.stream().mapToDouble(pair -> pair.handOffNanos() / 1e6)));
+        cells.add(HandOffBenchmark.parts(pairs.toArray(Route.Pair[]::new)));
         cells.add(
-                "%.0f, %.0f, %.0f"
-                        .formatted(
-                                sorted.getFirst().handOffNanos() / 1e6,
-                                sorted.get(sorted.size() / 2).handOffNanos() / 1e6,
-                                sorted.getLast().handOffNanos() / 1e6));
+                limits.isEmpty()
+                        ? "-"
+                        : spread("%.0f", limits.stream().mapToDouble(each -> each.nanos() / 1e6)));
+        cells.add(
+                limits.isEmpty()
+                        ? "-"
+                        : spread(
+                                "%.2f",
+                                IntStream.range(0, pairs.size())
+                                        .mapToDouble(i ->
+                                                (double) limits.get(i).nanos()
+                                                        / pairs.get(i).handOffNanos())));
         Stream.<ToDoubleFunction<Route.Pair>>of(
                         pair -> prefill(pair).cpuNanos() / 1e6,
                         pair -> prefill(pair).compileMillis(),
@@ -184,6 +214,14 @@ public final class FirstHandOffBenchmark extends Benchmark {
                         pair -> decode(pair).faults())
                 .forEach(quantity -> cells.add(Math.round(median(pairs, quantity))));
         table.row(cells.toArray());
+    }
+
+    /// Least, median and greatest.
+    private static String spread(String format, DoubleStream all) {
+        double[] sorted = all.sorted().toArray();
+        return DoubleStream.of(sorted[0], sorted[sorted.length / 2], sorted[sorted.length - 1])
+                .mapToObj(format::formatted)
+                .collect(Collectors.joining(", "));
     }
 
     private static double median(List<Route.Pair> pairs, ToDoubleFunction<Route.Pair> quantity) {

@@ -80,7 +80,8 @@ public final class HandOffBenchmark extends Benchmark {
                         "of limit: min, median, max",
                         "CPU s/GB",
                         "limit CPU s/GB",
-                        "save, gap, load ms");
+                        "save, gap, load ms",
+                        "of the first");
         if (only.contains("tcp")) {
             measure(Route.Mooncake.onFreePort(false), sizes, warmUp, Optional.empty(), table);
         }
@@ -98,12 +99,12 @@ public final class HandOffBenchmark extends Benchmark {
             var folder = Files.createTempDirectory(dir, "kvferry-handoff");
             try {
                 int threads = Runtime.getRuntime().availableProcessors();
-                Optional<Limit> limit =
-                        Fio.find()
-                                .map(fio ->
-                                        new FioLimit(
-                                                fio, folder.resolve("fio"), FILE_BYTES, threads));
-                measure(new Route.Disk(folder.resolve("kv"), threads), sizes, warmUp, limit, table);
+                measure(
+                        new Route.Disk(folder.resolve("kv"), threads),
+                        sizes,
+                        warmUp,
+                        diskLimit(folder, threads),
+                        table);
             } finally {
                 Folders.delete(folder);
             }
@@ -144,10 +145,10 @@ public final class HandOffBenchmark extends Benchmark {
                 var decode = new EngineProcess(route.decodeConfig(), longest, "none")) {
             prefill.awaitReady();
             decode.awaitReady();
-            var first = new long[sizes.length];
+            var first = new Route.Pair[sizes.length];
             for (int i = 0; i < sizes.length; i++) {
                 route.reset();
-                first[i] = send(route, prefill, decode, "first-" + i, sizes[i]).handOffNanos();
+                first[i] = send(route, prefill, decode, "first-" + i, sizes[i]);
             }
             for (int round = 0; round < warmUp; round++) {
                 send(route, prefill, decode, "warm-" + round, WARM_TOKENS[round % 10 == 0 ? 1 : 0]);
@@ -163,7 +164,7 @@ public final class HandOffBenchmark extends Benchmark {
             EngineProcess prefill,
             EngineProcess decode,
             int tokens,
-            long firstNanos,
+            Route.Pair first,
             Optional<? extends Limit> limit,
             Table table)
             throws Exception {
@@ -192,7 +193,7 @@ public final class HandOffBenchmark extends Benchmark {
                 route.connector(),
                 tokens,
                 Math.round(bytes / 1e6),
-                firstNanos / 1e6,
+                first.handOffNanos() / 1e6,
                 handOff / 1e6,
                 bytes / handOff,
                 ttft / 1e6,
@@ -204,10 +205,17 @@ public final class HandOffBenchmark extends Benchmark {
                                 .formatted(ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]),
                 median(pairs, Route.Pair::cpuNanos) / bytes,
                 limit.isEmpty() ? "-" : median(limits, Limit.Cost::cpuNanos) / bytes,
-                route.inTurns() ? parts(pairs) : "-");
+                route.inTurns() ? parts(pairs) : "-",
+                route.inTurns() ? parts(first) : "-");
     }
 
-    private static String parts(Route.Pair[] pairs) {
+    /// The limit of DiskConnector with its folder below this one; empty without fio.
+    static Optional<FioLimit> diskLimit(Path folder, int threads) {
+        return Fio.find().map(fio -> new FioLimit(fio, folder.resolve("fio"), FILE_BYTES, threads));
+    }
+
+    /// Medians.
+    static String parts(Route.Pair... pairs) {
         return IntStream.range(0, 3)
                 .mapToObj(part -> median(pairs, pair -> pair.partsNanos()[part]) / 1e6)
                 .map("%.1f"::formatted)
