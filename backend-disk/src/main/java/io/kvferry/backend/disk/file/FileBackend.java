@@ -18,6 +18,7 @@ import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferRequest;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.recovery.SharedClosing;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -67,6 +68,7 @@ public final class FileBackend implements TransferBackend {
     private final AtomicLong ids = new AtomicLong();
     private final ThreadPoolExecutor threads;
     private final Thread watch;
+    private final SharedClosing closing = new SharedClosing();
     private volatile boolean closed;
 
     /// @param direct open files with O_DIRECT
@@ -361,11 +363,13 @@ public final class FileBackend implements TransferBackend {
         }
     }
 
+    /// Every caller finds the transfers ended when this returns: memory may be freed then.
     @Override
     public void close() {
-        if (closed) {
-            return;
-        }
+        closing.run(this::end);
+    }
+
+    private void end() {
         closed = true;
         var queued = new ArrayList<Runnable>();
         threads.getQueue().drainTo(queued);

@@ -209,4 +209,38 @@ class FileBackendTest {
         assertThat(closer.join(Duration.ofSeconds(60))).isTrue();
         assertThat(stillInterrupted).isTrue();
     }
+
+    /// Memory may be freed after either.
+    @Test
+    void aSecondCloseReturnsWhenTheFirstIsDone() throws Exception {
+        var begun = new CountDownLatch(1);
+        var hang = new CountDownLatch(1);
+        var backend =
+                open(work ->
+                        Thread.ofPlatform()
+                                .daemon()
+                                .unstarted(() -> {
+                                    begun.countDown();
+                                    await(hang);
+                                    work.run();
+                                }));
+        var transfer = backend.submit(request(backend));
+        await(begun);
+        var first = Thread.ofPlatform().start(backend::close);
+        outcome(transfer); // the first has begun
+        var quiesced = new CompletableFuture<Boolean>();
+        var second =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            backend.close();
+                            quiesced.complete(transfer.quiesced().toCompletableFuture().isDone());
+                        });
+        while (second.getState() == Thread.State.RUNNABLE
+                || second.getState() == Thread.State.NEW) {
+            Thread.onSpinWait();
+        }
+        hang.countDown();
+        assertThat(quiesced.get(60, TimeUnit.SECONDS)).isTrue();
+        assertThat(first.join(Duration.ofSeconds(60))).isTrue();
+    }
 }
