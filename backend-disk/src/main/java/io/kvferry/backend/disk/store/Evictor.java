@@ -36,6 +36,7 @@ final class Evictor {
     private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
     private final FileStatus status = new FileStatus();
     private boolean victimReused;
+    private long victimFreed;
 
     Evictor(StoreCore core, EvictionLock lock) {
         this.core = core;
@@ -118,7 +119,7 @@ final class Evictor {
         try {
             core.noteOthers(lock.othersEvicted());
             while (freed < bytes && evictOne(0, null)) {
-                freed += victim.bytes();
+                freed += victimFreed;
             }
         } finally {
             lock.unlock(freed > 0);
@@ -153,9 +154,10 @@ final class Evictor {
     /// deleted. Under the lock.
     ///
     /// @param reuse name for the file instead, if it has `bytes` bytes; [#victimReused] says
-    ///   whether it has it now
+    ///   whether it has it now, [#victimFreed] what its deletion gave to the file system
     private boolean evictOne(long bytes, @Nullable MemorySegment reuse) {
         victimReused = false;
+        victimFreed = 0;
         SpaceCatalog catalog = core.catalog();
         int kept = 0;
         while (kept < MOST_KEPT && catalog.oldest(victim)) {
@@ -181,10 +183,22 @@ final class Evictor {
             }
             if (unlinked == 0) {
                 core.counters().evicted.increment();
+                victimFreed = victimReused ? 0 : freed(rc);
             }
             core.removed(victim);
             return true;
         }
         return false;
+    }
+
+    /// Bytes that the deletion of the victim gave back.
+    ///
+    /// @param looked what the look at it answered
+    private long freed(int looked) {
+        return switch (looked) {
+            case 0 -> status.bytes();
+            case -Errno.NOT_REGULAR -> 0;
+            default -> victim.bytes();
+        };
     }
 }

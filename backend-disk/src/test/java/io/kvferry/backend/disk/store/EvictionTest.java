@@ -350,6 +350,27 @@ class EvictionTest {
         }
     }
 
+    /// A file that another process deleted made no room when this process noticed it.
+    @Test
+    void countsNoFileThatAnotherProcessDeletedForFreedSpace() throws Exception {
+        var prompt = prompt("p");
+        var config = config(100, 1, 1);
+        long usable = Files.getFileStore(root).getUsableSpace();
+        try (var other = open(config)) {
+            save(other, prompt);
+            try (var store = open(config.withReserveBytes(usable + (1L << 40)))) {
+                assertThat(store.stats().blocks()).isEqualTo(LENGTH);
+                assertThat(other.core().evictor().free(LENGTH * FILE, deadline())).isTrue();
+                assertThat(blocks(config)).isZero();
+                var result =
+                        new StoreDriver(store).save(BlockKey.of("new"), StoreDriver.block(1, 100));
+                assertThat(result.failedWith(ErrorCode.NO_SPACE)).as("%s", result).isTrue();
+                assertThat(blocks(config)).isZero();
+                assertThat(store.stats().evicted()).isZero();
+            }
+        }
+    }
+
     @Test
     void storesOfOneProcessKnowWhatTheOthersSavedWithoutALook() {
         var config = StoreDriver.config(root);
