@@ -69,7 +69,6 @@ final class BlockReader implements BlockSearch.Finder {
             staging.ensure(expected);
         }
         task.enterIo();
-        long look = catalog.lookBegins();
         long began = System.nanoTime();
         long got = core.calls().openRead(names.file(key.digest()), direct);
         if (got >= 0) {
@@ -97,11 +96,11 @@ final class BlockReader implements BlockSearch.Finder {
                 inPieces ? pieces.verdict() : format.decode(staging, got, key, task.segments());
         if (verdict == BlockResult.Done.LOADED) {
             long millis = core.recency().nowMillis();
-            catalog.sighted(
-                    key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
-            catalog.readable(key.digest());
+            boolean known = catalog.read(key.digest(), expected, System.nanoTime());
             task.enterIo(); // the file system may hang here too
-            touch(key, millis);
+            if (known || look(key.digest())) {
+                touch(key, millis);
+            }
         } else if (verdict.failedWith(ErrorCode.INCOMPATIBLE)) {
             catalog.markUnreadable(key.digest());
         }
@@ -126,9 +125,11 @@ final class BlockReader implements BlockSearch.Finder {
         return new BlockResult.Located(0);
     }
 
+    /// Notes a use in the catalog, and once an interval in the file, unless another process has
+    /// done so.
     private void touch(BlockKey key, long millis) {
         long persistent = catalog.touch(key.digest(), Recency.stamp(millis, key.depth()));
-        if (persistent != 0) {
+        if (persistent != 0 && look(key.digest()) && status.modifiedNanos() < persistent) {
             core.calls().setModified(names.file(key.digest()), persistent);
             catalog.persisted(key.digest(), persistent);
         }

@@ -22,6 +22,7 @@ import java.nio.file.attribute.FileTime;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.InstantSource;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
@@ -51,6 +52,49 @@ class ClockTest {
         for (var key : keys) {
             assertThat(new StoreDriver(store).save(key, block(1, 100)))
                     .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    /// Also where one process has not seen the file yet, and where its use is a load, which asks
+    /// for no file time by itself.
+    @ParameterizedTest
+    @ValueSource(strings = {"lookup", "load"})
+    void oneOfTheProcessesThatUseAFileInAnIntervalWritesItsTime(String use) {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        var key = BlockKey.of("k", 3);
+        var start = Instant.now();
+        InstantSource stopped = () -> start.plus(Duration.ofDays(days.get()));
+        try (var saver = BlockStore.open(config, calls, new Recency(60_000, stopped, () -> 0));
+                var knows = BlockStore.open(config, calls, new Recency(60_000, stopped, () -> 0));
+                var knowsNot =
+                        BlockStore.open(config, calls, new Recency(60_000, stopped, () -> 0))) {
+            save(saver, List.of(key));
+            knows.core().scan();
+            for (int day = 0; day < 3; day++) {
+                int before = timesSet(calls);
+                for (var store : List.of(knows, saver, knowsNot, knows)) {
+                    use(store, key, use);
+                }
+                assertThat(timesSet(calls) - before).as("day %d", day).isEqualTo(day == 0 ? 0 : 1);
+                days.incrementAndGet();
+            }
+        }
+    }
+
+    private static void use(BlockStore store, BlockKey key, String use) {
+        var driver = new StoreDriver(store);
+        switch (use) {
+            case "lookup" -> assertThat(driver.locate(List.of(key))).isEqualTo(1);
+            default ->
+                    assertThat(driver.load(key, StoreDriver.empty(100)))
+                            .isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    private static int timesSet(FaultInjectingCalls calls) {
+        synchronized (calls.log) {
+            return Collections.frequency(calls.log, "setModified");
         }
     }
 

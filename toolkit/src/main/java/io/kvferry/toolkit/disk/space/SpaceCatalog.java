@@ -127,7 +127,8 @@ public final class SpaceCatalog {
     /// The file was seen on disk at `now`. One that is not in the catalog enters it, unless this
     /// process has evicted it since the look began.
     ///
-    /// @param persistent the time of use that the file carries
+    /// @param persistent the time of use that the file carries, which another process may have
+    ///   written
     /// @return whether the file is there, as far as this process knows
     public synchronized boolean sighted(
             KeyDigest digest, long bytes, long now, long persistent, long lookBegan) {
@@ -135,6 +136,7 @@ public final class SpaceCatalog {
         if (slot != RecencyIndex.NONE) {
             index.resize(slot, bytes);
             index.verifiedAt(slot, now);
+            learn(slot, persistent, recency.nowMillis());
             return true;
         }
         if (evictedSince(digest, lookBegan)) {
@@ -142,6 +144,27 @@ public final class SpaceCatalog {
         }
         add(digest, bytes, now, persistent, recency.nowMillis());
         return true;
+    }
+
+    /// The whole file was read at `now`; answers whether it is known.
+    public synchronized boolean read(KeyDigest digest, long bytes, long now) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            return false;
+        }
+        index.resize(slot, bytes);
+        index.verifiedAt(slot, now);
+        index.readable(slot);
+        return true;
+    }
+
+    /// A later use than known, by another process, moves the file to its place.
+    private void learn(int slot, long persistent, long nowMillis) {
+        if (persistent > index.persisted(slot)) {
+            index.persisted(slot, persistent);
+            long learned = Recency.learned(persistent, nowMillis);
+            index.touch(slot, Math.max(learned, index.stamp(slot)));
+        }
     }
 
     private boolean evictedSince(KeyDigest digest, long lookBegan) {
@@ -180,14 +203,6 @@ public final class SpaceCatalog {
         }
         index.verifiedAt(slot, now);
         index.readable(slot);
-    }
-
-    /// The file was read well.
-    public synchronized void readable(KeyDigest digest) {
-        int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE) {
-            index.readable(slot);
-        }
     }
 
     /// Whether the file is known, fresh or not.
@@ -335,9 +350,7 @@ public final class SpaceCatalog {
     public synchronized void correct(Victim victim, long persistent, long nowMillis) {
         int slot = index.find(victim.words);
         if (slot != RecencyIndex.NONE) {
-            long learned = Recency.learned(persistent, nowMillis);
-            index.touch(slot, Math.max(learned, index.stamp(slot)));
-            index.persisted(slot, persistent);
+            learn(slot, persistent, nowMillis);
         }
     }
 
@@ -400,8 +413,10 @@ public final class SpaceCatalog {
         int slot = index.find(digest);
         if (slot == RecencyIndex.NONE) {
             slot = add(digest, bytes, now, persistent, nowMillis);
+        } else {
+            index.resize(slot, bytes);
+            learn(slot, persistent, nowMillis);
         }
-        index.resize(slot, bytes);
         index.scan(slot, scan);
     }
 

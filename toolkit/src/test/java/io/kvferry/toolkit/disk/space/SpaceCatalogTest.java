@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import org.junit.jupiter.api.Test;
 
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -50,7 +51,7 @@ class SpaceCatalogTest {
         }
         assertThat(expected).isEqualTo(SpaceCatalog.LONGEST_SUPPRESSION_NANOS);
         catalog.suppress(key("a"), now);
-        catalog.readable(key("a"));
+        assertThat(catalog.read(key("a"), BYTES, now)).isTrue();
         assertThat(catalog.mayContain(key("a"), now)).isTrue();
         catalog.suppress(key("a"), now);
         assertThat(catalog.mayContain(key("a"), now + SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
@@ -149,6 +150,21 @@ class SpaceCatalogTest {
         assertThat(victim.digest()).isEqualTo(key("theirs"));
         catalog.correct(victim, recency.persistent(Recency.stamp(61_000, 0)), 61_000);
         assertThat(evict()).isEqualTo(key("mine"));
+    }
+
+    @Test
+    void learnsFromALookThatAnotherProcessUsedAFileLater() {
+        var recency = new Recency(60_000, () -> Instant.ofEpochMilli(62_000), () -> 0);
+        var catalog = new SpaceCatalog(100 * BYTES, 0, 0, 0, recency);
+        catalog.confirm(key("theirs"), BYTES, 0, Recency.stamp(1_000, 0));
+        catalog.confirm(key("mine"), BYTES, 0, Recency.stamp(5_000, 0));
+        long persistent = recency.persistent(Recency.stamp(61_000, 0));
+        catalog.sighted(key("theirs"), BYTES, 0, persistent, catalog.lookBegins());
+        assertThat(catalog.oldest(victim)).isTrue();
+        assertThat(victim.digest()).isEqualTo(key("mine"));
+        assertThat(catalog.touch(key("theirs"), Recency.stamp(62_000, 0)))
+                .as("the file has that time")
+                .isZero();
     }
 
     @Test
