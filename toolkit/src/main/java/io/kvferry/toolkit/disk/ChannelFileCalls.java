@@ -230,6 +230,16 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public int openFolder(MemorySegment path) {
+        return -Errno.ENOSYS;
+    }
+
+    @Override
+    public long list(int handle, MemorySegment buffer) {
+        throw new UnsupportedOperationException("a channel lists no folder");
+    }
+
+    @Override
     public int openLockFile(MemorySegment path) {
         return open(
                 path,

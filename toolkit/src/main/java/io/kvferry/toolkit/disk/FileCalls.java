@@ -80,6 +80,14 @@ public interface FileCalls {
     /// Makes the names in a folder durable.
     int syncFolder(MemorySegment path);
 
+    /// Opens a folder for [#list]; answers a handle. ENOSYS where this platform has no call that
+    /// lists names without an object for each.
+    int openFolder(MemorySegment path);
+
+    /// Puts the next entries of an open folder into `buffer`, as [FolderNames] reads them; answers
+    /// their bytes, zero at the end.
+    long list(int handle, MemorySegment buffer);
+
     /// Opens a file for reading, writing and locking, and creates it when it is not there; answers
     /// a handle.
     int openLockFile(MemorySegment path);

@@ -46,6 +46,7 @@ final class PosixFileCalls implements FileCalls {
     private static final int AT_FDCWD = -100;
     private static final int EISDIR = 21;
     private static final int ESPIPE = 29;
+    private static final long SYS_GETDENTS64 = ARM ? 61 : 217; // asm/unistd.h
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     // linux/stat.h: struct statx is the same on every architecture.
@@ -109,6 +110,12 @@ final class PosixFileCalls implements FileCalls {
             link("futimens", FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS));
     private static final MethodHandle FLOCK =
             link("flock", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
+    // Not every libc has getdents64 under its name.
+    private static final MethodHandle GETDENTS64 =
+            link(
+                    "syscall",
+                    FunctionDescriptor.of(JAVA_LONG, JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG),
+                    Linker.Option.firstVariadicArg(1));
     private static final MethodHandle MKDIR =
             link("mkdir", FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT));
 
@@ -355,7 +362,7 @@ final class PosixFileCalls implements FileCalls {
 
     @Override
     public int syncFolder(MemorySegment path) {
-        int handle = open(path, O_CLOEXEC | O_DIRECTORY);
+        int handle = openFolder(path);
         if (handle < 0) {
             return handle;
         }
@@ -366,6 +373,25 @@ final class PosixFileCalls implements FileCalls {
             return rc < 0 ? rc : closed;
         } catch (Throwable e) {
             throw unexpected("fsync", e);
+        }
+    }
+
+    @Override
+    public int openFolder(MemorySegment path) {
+        return open(path, O_CLOEXEC | O_DIRECTORY);
+    }
+
+    @Override
+    public long list(int handle, MemorySegment buffer) {
+        MemorySegment state = STATE.get();
+        try {
+            long n =
+                    (long)
+                            GETDENTS64.invokeExact(
+                                    state, SYS_GETDENTS64, handle, buffer, buffer.byteSize());
+            return n >= 0 ? n : -errno(state);
+        } catch (Throwable e) {
+            throw unexpected("getdents64", e);
         }
     }
 

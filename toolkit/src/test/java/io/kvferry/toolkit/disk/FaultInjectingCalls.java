@@ -143,6 +143,18 @@ public final class FaultInjectingCalls implements FileCalls {
     }
 
     @Override
+    public int openFolder(MemorySegment path) {
+        int rc = before("openFolder");
+        return rc < 0 ? rc : real.openFolder(path);
+    }
+
+    @Override
+    public long list(int handle, MemorySegment buffer) {
+        int rc = before("list");
+        return rc < 0 ? rc : real.list(handle, buffer);
+    }
+
+    @Override
     public int openLockFile(MemorySegment path) {
         int rc = before("openLockFile");
         return rc < 0 ? rc : real.openLockFile(path);

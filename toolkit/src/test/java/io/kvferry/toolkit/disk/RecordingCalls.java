@@ -269,6 +269,16 @@ public final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public int openFolder(MemorySegment path) {
+        return real.openFolder(path);
+    }
+
+    @Override
+    public long list(int handle, MemorySegment buffer) {
+        return real.list(handle, buffer);
+    }
+
+    @Override
     public int openLockFile(MemorySegment path) {
         return real.openLockFile(path);
     }

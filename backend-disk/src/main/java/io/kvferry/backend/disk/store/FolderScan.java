@@ -3,10 +3,13 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FolderNames;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
+import java.lang.foreign.Arena;
 import java.nio.file.DirectoryIteratorException;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
@@ -14,6 +17,7 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Objects;
@@ -33,6 +37,9 @@ final class FolderScan {
     private record Found(KeyDigest digest, long bytes, long modifiedNanos) {}
 
     private final StoreCore core;
+    private final StoreFolder.Names paths;
+    private final FolderNames names;
+    private final long[] words = new long[4];
     private final long[] modified = new long[StoreFolder.FOLDERS];
     private final long[] listedAt = new long[StoreFolder.FOLDERS];
     private final boolean[] listed = new boolean[StoreFolder.FOLDERS];
@@ -40,6 +47,8 @@ final class FolderScan {
 
     FolderScan(StoreCore core) {
         this.core = core;
+        this.paths = core.folder().names(Arena.ofAuto());
+        this.names = new FolderNames(core.calls(), FolderNames.BUFFER_BYTES);
     }
 
     /// Adopts blocks of other processes and earlier lives, and forgets what is gone.
@@ -49,16 +58,22 @@ final class FolderScan {
         long startedAt = System.nanoTime();
         number++;
         var found = new ArrayList<Found>();
+        boolean complete = false;
         try {
             for (int i = 0; i < StoreFolder.FOLDERS; i++) {
                 listed[i] = listIfChanged(i, found);
             }
+            complete = true;
         } catch (IOException e) {
             throw FileTrouble.exception("cannot look through " + core.folder().blocks(), e);
         } catch (DirectoryIteratorException e) {
             throw FileTrouble.exception(
                     "cannot look through " + core.folder().blocks(),
                     Objects.requireNonNull(e.getCause()));
+        } finally {
+            if (!complete) {
+                Arrays.fill(listedAt, 0); // what was found is lost: all folders are listed again
+            }
         }
         found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
         long nowMillis = core.recency().nowMillis();
@@ -115,11 +130,34 @@ final class FolderScan {
     }
 
     private void list(int i, List<Found> found) throws IOException {
+        if (names.open(paths.folder((long) i << 60)) < 0) {
+            listByStream(i, found);
+            return;
+        }
+        int rc;
+        try {
+            for (rc = names.next(); rc > 0; rc = names.next()) {
+                if (core.folder().block(names, words) && StoreFolder.subfolder(words[0]) == i) {
+                    meet(words[0], words[1], words[2], words[3], found);
+                }
+            }
+        } finally {
+            names.close();
+        }
+        if (rc < 0 && rc != -Errno.ENOENT) { // deleted meanwhile: its blocks are gone
+            throw new IOException(core.folder().subfolder(i) + ": " + Errno.text(-rc));
+        }
+    }
+
+    /// Makes objects of each name: where the platform has no call for it, and where there is no
+    /// such folder or it cannot be opened, which the JDK says in its own words.
+    private void listByStream(int i, List<Found> found) throws IOException {
         try (var files = Files.newDirectoryStream(core.folder().subfolder(i))) {
             for (Path file : files) {
                 var block = core.folder().block(file.getFileName().toString());
                 if (block.isPresent() && StoreFolder.subfolder(block.get()) == i) {
-                    look(file, block.get(), found);
+                    KeyDigest digest = block.get();
+                    meet(digest.a(), digest.b(), digest.c(), digest.d(), found);
                 }
             }
         } catch (NoSuchFileException _) {
@@ -127,10 +165,14 @@ final class FolderScan {
         }
     }
 
-    private void look(Path file, KeyDigest digest, List<Found> found) throws IOException {
-        if (core.catalog().scanned(digest, number)) {
-            return;
+    private void meet(long a, long b, long c, long d, List<Found> found) throws IOException {
+        if (!core.catalog().scanned(a, b, c, d, number)) {
+            var digest = new KeyDigest(a, b, c, d);
+            look(core.folder().file(digest), digest, found);
         }
+    }
+
+    private void look(Path file, KeyDigest digest, List<Found> found) throws IOException {
         BasicFileAttributes attributes;
         try {
             attributes =

@@ -6,6 +6,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
 import io.kvferry.toolkit.disk.FolderMaker;
+import io.kvferry.toolkit.disk.FolderNames;
 import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
@@ -208,6 +209,43 @@ final class StoreFolder {
         return NAME.matcher(name).matches()
                 ? Optional.of(masked(KeyDigest.ofHex(name.substring(0, KeyDigest.HEX_CHARS))))
                 : Optional.empty();
+    }
+
+    /// The same of the name that a listing is at, without an object: puts the words of the block's
+    /// digest into `words`; false for other files.
+    boolean block(FolderNames name, long[] words) {
+        if (name.length() != KeyDigest.HEX_CHARS + SUFFIX.length()) {
+            return false;
+        }
+        int at = 0;
+        for (int i = 0; i < words.length; i++) {
+            long word = 0;
+            for (int digit = 0; digit < Long.BYTES * 2; digit++) {
+                int value = nibble(name.at(at++));
+                if (value < 0) {
+                    return false;
+                }
+                word = word << 4 | value;
+            }
+            words[i] = word;
+        }
+        for (int i = 0; i < SUFFIX.length(); i++) {
+            if (name.at(at++) != SUFFIX.charAt(i)) {
+                return false;
+            }
+        }
+        words[1] ^= mask.b();
+        words[2] ^= mask.c();
+        words[3] ^= mask.d();
+        return true;
+    }
+
+    /// The value of a hexadecimal digit, of the lower-case ones; -1 for other bytes.
+    private static int nibble(byte digit) {
+        if (digit >= '0' && digit <= '9') {
+            return digit - '0';
+        }
+        return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
     }
 
     /// The file of a block, for tests, tools and messages.

@@ -2,17 +2,35 @@
 package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import com.sun.management.ThreadMXBean;
+
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.space.KeyDigest;
+import io.kvferry.toolkit.secret.FleetSecret;
 
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
 import java.time.Instant;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 
 /// What a look at the folder costs: only subfolders whose entries changed are listed.
 class ScanTest {
@@ -60,6 +78,133 @@ class ScanTest {
         var then = FileTime.from(Instant.now().minusSeconds(60));
         for (int i = 0; i < StoreFolder.FOLDERS; i++) {
             Files.setLastModifiedTime(store.core().folder().subfolder(i), then);
+        }
+    }
+
+    /// Both ways to list a folder come to the same.
+    @ParameterizedTest
+    @ValueSource(strings = {"posix", "channel"})
+    void takesWhatIsABlockAndNothingElse(String kind) throws Exception {
+        FileCalls calls = kind.equals("posix") ? FileCalls.ofPlatform() : FileCalls.ofChannels();
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var folder = store.core().folder();
+            Path zero = folder.subfolder(0);
+            String name = "0".repeat(64) + ".kvb";
+            Files.write(zero.resolve(name), new byte[8192]);
+            var foreign =
+                    List.of(
+                            "notes.txt",
+                            "0".repeat(63) + ".kvb",
+                            "0".repeat(65) + ".kvb",
+                            "0".repeat(63) + "A.kvb",
+                            "0".repeat(63) + "g.kvb",
+                            "0".repeat(63) + ":.kvb",
+                            "0".repeat(64) + ".KVB",
+                            "0".repeat(64) + ".kvb.bak",
+                            "1" + "0".repeat(63) + ".kvb",
+                            "\u00e9".repeat(32) + "a".repeat(4)); // 68 bytes
+            for (String each : foreign) {
+                Files.write(zero.resolve(each), new byte[8192]);
+            }
+            Files.createDirectory(zero.resolve("0".repeat(63) + "1.kvb"));
+            var useless =
+                    List.of(
+                            Files.createFile(zero.resolve("0".repeat(63) + "2.kvb")),
+                            Files.write(zero.resolve("0".repeat(63) + "3.kvb"), new byte[5]),
+                            Files.createSymbolicLink(
+                                    zero.resolve("0".repeat(63) + "4.kvb"), zero.resolve(name)));
+            store.core().scan();
+            assertThat(store.stats().blocks()).isEqualTo(1);
+            assertThat(store.stats().usedBytes()).isEqualTo(8192);
+            assertThat(store.core().catalog().contains(new KeyDigest(0, 0, 0, 0))).isTrue();
+            assertThat(store.stats().corrupt()).isEqualTo(useless.size());
+            assertThat(useless).allMatch(each -> !Files.exists(each, LinkOption.NOFOLLOW_LINKS));
+            assertThat(foreign).allMatch(each -> Files.exists(zero.resolve(each)));
+            Files.delete(zero.resolve(name));
+            store.core().scan();
+            assertThat(store.stats().blocks()).isZero();
+        }
+    }
+
+    @Test
+    void findsTheBlocksOfAFleetWithASecret() throws Exception {
+        var secret = Files.writeString(root.resolve("secret"), "the secret of one fleet");
+        var keyed =
+                StoreDriver.config(root.resolve("store"))
+                        .withKey(FleetKey.of(FleetSecret.read(secret)));
+        var key = BlockKey.of("k");
+        try (var store = BlockStore.open(keyed, StoreListener.NONE, FileCalls.ofPlatform())) {
+            new StoreDriver(store).save(key, StoreDriver.block(1, 100));
+            store.invalidate(key);
+            store.core().scan();
+            assertThat(store.mayContain(key)).isTrue();
+        }
+    }
+
+    /// A folder that cannot be read makes no block unknown, and what was found elsewhere is found
+    /// by the next scan.
+    @Test
+    void losesNothingByAScanThatFails() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls);
+                var other = open()) {
+            var keys = IntStream.range(0, 64).mapToObj(i -> BlockKey.of("k" + i, i)).toList();
+            for (var key : keys.subList(0, 32)) {
+                new StoreDriver(other).save(key, StoreDriver.block(1, 100));
+            }
+            store.core().scan();
+            for (var key : keys.subList(32, 64)) {
+                new StoreDriver(other).save(key, StoreDriver.block(1, 100));
+            }
+            age(store);
+            var lists = new AtomicInteger();
+            calls.hook =
+                    (call, _) ->
+                            call.equals("list") && lists.incrementAndGet() == 20 ? -Errno.EIO : 0;
+            assertThatThrownBy(store.core()::scan)
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("EIO");
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(keys.subList(0, 32)).allMatch(store::mayContain);
+            store.core().scan();
+            assertThat(keys).allMatch(store::mayContain);
+        }
+    }
+
+    /// As on a machine where other processes save now and then: all folders changed.
+    @Test
+    void allocatesNothingPerFileThatIsKnown() throws Exception {
+        Assumptions.assumeTrue(
+                FileCalls.ofPlatform().gatherLimit() > 0,
+                "needs libc of 64-bit Linux: the JDK makes objects of each name");
+        int files = 4_000;
+        try (var store = open()) {
+            var random = new SplittableRandom(1);
+            for (int i = 0; i < files; i++) {
+                var digest = new KeyDigest(random.nextLong(), i, random.nextLong(), i);
+                try (var file =
+                        new RandomAccessFile(store.core().folder().file(digest).toFile(), "rw")) {
+                    file.setLength(4096);
+                }
+            }
+            store.core().scan();
+            assertThat(store.stats().blocks()).isEqualTo(files);
+            var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+            long least = Long.MAX_VALUE;
+            for (int i = 0; i < 40; i++) {
+                long before = threads.getCurrentThreadAllocatedBytes();
+                store.core().scan();
+                least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
+                assertThat(store.core().foldersListed()).isEqualTo(StoreFolder.FOLDERS);
+                for (int j = 0; j < StoreFolder.FOLDERS; j++) {
+                    Files.setLastModifiedTime(
+                            store.core().folder().subfolder(j), FileTime.from(Instant.now()));
+                }
+            }
+            assertThat(least / files).as("bytes per known file").isLessThan(8);
+            assertThat(store.stats().blocks()).isEqualTo(files);
         }
     }
 

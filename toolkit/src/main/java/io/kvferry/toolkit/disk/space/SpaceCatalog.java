@@ -395,9 +395,10 @@ public final class SpaceCatalog {
         }
     }
 
-    /// A scan met a file in a folder whose entries changed; answers whether it was known.
-    public synchronized boolean scanned(KeyDigest digest, int scan) {
-        int slot = index.find(digest);
+    /// A scan met a file, of the digest with these words, in a folder whose entries changed;
+    /// answers whether it was known.
+    public synchronized boolean scanned(long a, long b, long c, long d, int scan) {
+        int slot = index.find(a, b, c, d);
         if (slot == RecencyIndex.NONE || index.bytes(slot) == 0) {
             return false;
         }
@@ -430,15 +431,14 @@ public final class SpaceCatalog {
     /// meet, and that nobody saw since; answers those.
     public synchronized List<KeyDigest> sweep(int scan, long startedAt, Scanned looked) {
         var gone = new ArrayList<KeyDigest>();
-        for (int slot = index.oldest(); slot != RecencyIndex.NONE; ) {
-            int next = index.newerThan(slot);
+        for (int slot = 0; slot < index.slots(); slot++) {
             if (index.scan(slot) != scan
+                    && index.holds(slot)
                     && index.verifiedAt(slot) - startedAt < 0
                     && looked.test(index.firstWord(slot))) {
                 gone.add(index.digest(slot));
                 index.remove(slot);
             }
-            slot = next;
         }
         return gone;
     }
