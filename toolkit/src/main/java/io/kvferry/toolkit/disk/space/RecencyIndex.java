@@ -282,15 +282,21 @@ final class RecencyIndex {
         return (int) word & (buckets.length - 1);
     }
 
-    /// Links before the first slot from the newest end that is not newer. What is touched is nearly
-    /// always the newest, so the walk is short.
+    /// Links behind the last slot that is not newer. The search goes from both ends at a time: what
+    /// is touched is nearly always the newest, what is new here may also be the oldest.
     private void link(int slot, long stamp) {
         stamps[slot] = stamp;
         int before = newest;
-        while (before != NONE && stamps[before] > stamp) {
+        int after = oldest;
+        while (before != NONE && stamps[before] > stamp && stamps[after] <= stamp) {
             before = older[before];
+            after = newer[after];
         }
-        int after = before == NONE ? oldest : newer[before];
+        if (before == NONE || stamps[before] <= stamp) {
+            after = before == NONE ? NONE : newer[before];
+        } else {
+            before = older[after];
+        }
         older[slot] = before;
         newer[slot] = after;
         if (before == NONE) {
