@@ -176,7 +176,11 @@ final class BlockReader implements BlockSearch.Finder {
             return catalog.sighted(
                     digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
         }
-        missing(digest, began);
+        if (rc == -Errno.ENOENT || rc == -Errno.NOT_REGULAR) {
+            missing(digest, began);
+        } else {
+            unreadable(-rc, digest);
+        }
         return false;
     }
 
@@ -222,38 +226,31 @@ final class BlockReader implements BlockSearch.Finder {
             return missing(key, began);
         }
         if (rc == 0) {
-            forget(key.digest());
+            core.forget(key.digest());
         } else {
             catalog.markUnreadable(key.digest());
         }
         return verdict;
     }
 
-    private void forget(KeyDigest digest) {
-        if (catalog.invalidate(digest)) {
-            core.removed(digest);
-        }
-    }
-
     private BlockResult notRegular(BlockKey key) {
         return BlockResult.Failed.of(
-                ErrorCode.CORRUPT,
-                core.folder().file(key.digest()) + " is not a regular file; it was removed");
+                ErrorCode.CORRUPT, core.folder().file(key.digest()) + " is not a regular file");
     }
 
-    /// A file that the medium cannot read is set aside, where its sectors are not used again, so
-    /// that the block can be saved anew. Other failures may pass.
     private BlockResult ioFailure(int errno, BlockKey key) {
-        KeyDigest digest = key.digest();
-        if (!Errno.isMedium(errno)) {
-            catalog.suppress(digest, System.nanoTime());
-        } else if (core.calls().rename(names.file(digest), names.bad(digest)) == 0) {
-            forget(digest);
-        } else {
-            catalog.markUnreadable(digest);
-        }
+        unreadable(errno, key.digest());
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,
                 "read of " + core.folder().file(key.digest()) + " failed: " + Errno.text(errno));
+    }
+
+    /// What the medium refuses is set aside; other failures may pass.
+    private void unreadable(int errno, KeyDigest digest) {
+        if (Errno.isMedium(errno)) {
+            core.setAside(names, digest);
+        } else {
+            catalog.suppress(digest, System.nanoTime());
+        }
     }
 }

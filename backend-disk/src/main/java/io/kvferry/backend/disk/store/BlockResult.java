@@ -22,7 +22,7 @@ public sealed interface BlockResult {
 
     /// The request did not succeed. What the target of a load holds then is of no use.
     ///
-    /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (and the file is gone now),
+    /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (the file is deleted if it can be),
     /// [ErrorCode#INCOMPATIBLE] (other segment lengths than asked for), [ErrorCode#TIMEOUT],
     /// [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY], [ErrorCode#CLOSED],
     /// [ErrorCode#INTERNAL].

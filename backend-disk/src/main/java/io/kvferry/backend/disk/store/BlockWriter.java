@@ -129,6 +129,9 @@ final class BlockWriter {
         int rc = core.calls().status(names.file(digest), status);
         if (rc == -Errno.NOT_REGULAR) {
             core.calls().unlink(names.file(digest));
+        } else if (Errno.isMedium(-rc)) {
+            core.setAside(names, digest);
+            lastErrno = -rc; // why the publication fails if the file has its name still
         }
         if (rc < 0) {
             return false;

@@ -267,6 +267,24 @@ final class StoreCore {
         }
     }
 
+    /// The file of a block is gone.
+    void forget(KeyDigest digest) {
+        if (catalog.invalidate(digest)) {
+            removed(digest);
+        }
+    }
+
+    /// Renames a file that the medium cannot read, so that the block can be saved anew. Its sectors
+    /// are not used again as long as no later such file takes its name, of which there are sixteen.
+    /// One that cannot be renamed is a miss until it is written again.
+    void setAside(StoreFolder.Names names, KeyDigest digest) {
+        if (calls.rename(names.file(digest), names.bad(digest)) == 0) {
+            forget(digest);
+        } else {
+            catalog.markUnreadable(digest);
+        }
+    }
+
     /// Brings the name of a block to the medium if the store is strict: its own in its folder, and
     /// once per process that of the folder, which any process may have made.
     ///

@@ -315,7 +315,7 @@ final class StoreFolder {
         }
 
         /// Where a file that cannot be read is set aside: one of sixteen names, so that these files
-        /// stay few.
+        /// stay few; one that is there goes.
         MemorySegment bad(KeyDigest digest) {
             nibble(badFile, badFile.byteSize() - 2, digest.a());
             return badFile;

@@ -116,6 +116,66 @@ class FaultTest {
         }
     }
 
+    /// As of an inode that the medium cannot read, until the file is renamed.
+    private void failLooks() {
+        calls.hook =
+                (call, _) -> {
+                    if (call.equals("rename")) {
+                        calls.hook = FaultInjectingCalls.PASS;
+                    }
+                    return call.equals("status") ? -Errno.EIO : 0;
+                };
+    }
+
+    @Test
+    void setsAFileAsideThatALookupCannotLookAt() {
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            failLooks();
+            assertThat(driver.locate(List.of(key))).isZero();
+            assertThat(StoreDriver.file(config, key)).doesNotExist();
+            assertThat(store.stats().usedBytes()).isZero();
+            assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void replacesAFileThatASaveCannotLookAt() {
+        var config = StoreDriver.config(root);
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            failLooks();
+            assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+            var loaded = empty(5000);
+            assertThat(driver.load(key, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(2, 5000), loaded)).isTrue();
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+    }
+
+    /// Not even renamed: the save says what the medium said.
+    @Test
+    void namesTheCauseWhenAFileCanBeNeitherLookedAtNorSetAside() {
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            calls.hook = (call, _) -> call.matches("status|rename|unlink") ? -Errno.EIO : 0;
+            assertThat(driver.save(key, block(2, 5000)))
+                    .isInstanceOfSatisfying(
+                            BlockResult.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().message()).endsWith("failed: EIO"));
+            calls.hook = FaultInjectingCalls.PASS;
+        }
+    }
+
     private void deleteBlocks() {
         try (var files = Files.walk(root)) {
             for (var file : files.filter(f -> f.toString().contains("/blocks/")).toList()) {
