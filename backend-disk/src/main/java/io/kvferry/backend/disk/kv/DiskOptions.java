@@ -90,10 +90,13 @@ public final class DiskOptions {
                                     "reserve",
                                     Option.Type.BYTES,
                                     "free space of the file system that is never used")
-                            .withDefault(StoreConfig.DEFAULT_RESERVE_BYTES + ""),
+                            .withDefault(StoreConfig.DEFAULT_RESERVE_BYTES + "")
+                            .inRange(0, 1e18),
                     Option.choice(
                             "durability",
-                            "what a completed save survives: kill (none), power cut once complete (strict)",
+                            "what a completed save survives: none: the process's end; data: also a power cut, but"
+                                    + " for its name, so that the block may be lost, never half there; strict: also a"
+                                    + " power cut",
                             "none",
                             "data",
                             "strict"),
@@ -134,7 +137,7 @@ public final class DiskOptions {
                             "how long a lookup trusts what an earlier one saw; 0 looks each time",
                             "0s"),
                     limit("scan_interval", "time between two comparisons with the folder", "30s"),
-                    duration(
+                    limit(
                             "recency",
                             "how often a block in use gets a new file time, by which other processes and"
                                     + " later ones evict",

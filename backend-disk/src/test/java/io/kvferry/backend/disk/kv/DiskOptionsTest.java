@@ -2,9 +2,13 @@
 package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.Option;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvLayout;
@@ -19,6 +23,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
@@ -36,6 +41,46 @@ class DiskOptionsTest {
         assertThat(space(Map.of("high_watermark", 0.9, "low_watermark", 0.5)))
                 .returns(0.5, space -> space.lowWatermark());
         assertThat(space(Map.of())).returns(1.0, space -> space.lowWatermark());
+    }
+
+    /// Of every number with a unit: the smallest that the schema takes, and the largest.
+    @ParameterizedTest
+    @CsvSource({"BYTES", "DURATION"})
+    void aStoreTakesEveryValueThatTheSchemaTakes(Option.Type type) {
+        var options =
+                DiskOptions.SCHEMA.options().stream().filter(each -> each.type() == type).toList();
+        assertThat(options).isNotEmpty();
+        for (var option : options) {
+            for (double value : new double[] {0, option.minimum(), option.maximum()}) {
+                var given = Map.<String, Object>of("path", folder.toString(), option.name(), value);
+                try {
+                    var read = DiskOptions.SCHEMA.read("test", given);
+                    DiskOptions.workerStore(read, NAMESPACE, KvRole.BOTH);
+                } catch (KvFerryException e) {
+                    assertThat(e.code()).as("%s", option).isEqualTo(ErrorCode.BAD_CONFIG);
+                }
+            }
+        }
+    }
+
+    /// Sums with it would overflow.
+    @Test
+    void refusesAReserveThatNoDiskHas() {
+        for (double reserve : new double[] {-1, 9e18}) {
+            assertThatThrownBy(() -> DiskOptions.SCHEMA.read("test", Map.of("reserve", reserve)))
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("reserve");
+        }
+    }
+
+    @Test
+    void refusesAnIntervalOfNoTime() {
+        for (var name : List.of("recency", "scan_interval", "io_timeout", "lease")) {
+            assertThatThrownBy(() -> DiskOptions.SCHEMA.read("test", Map.of(name, "0s")))
+                    .as(name)
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining(name);
+        }
     }
 
     @Test
