@@ -103,7 +103,8 @@ public final class DiskOptions {
                     Option.choice(
                             "direct",
                             "bypass the page cache with O_DIRECT; auto: only for a store that both loads and"
-                                    + " saves and is larger than half of the memory",
+                                    + " saves and is larger than half of the memory, and while no"
+                                    + " other process has its folder open",
                             "auto",
                             "on",
                             "off"),
@@ -245,7 +246,8 @@ public final class DiskOptions {
 
     /// What 'auto' chose, and why.
     ///
-    /// @param io AUTO: direct where the file system takes it
+    /// @param io AUTO: direct where the file system takes it, while no other process has the folder
+    ///   open
     record AutoDirect(DirectIo io, String text) {
         /// Where one process writes what another reads soon, and where the blocks fit into memory,
         /// the page cache saves the way to the disk. A large store that a single engine fills and
@@ -255,7 +257,10 @@ public final class DiskOptions {
             boolean large = capacity > memory / 2;
             return new AutoDirect(
                     one && large ? DirectIo.AUTO : DirectIo.OFF,
-                    (one && large ? "direct where the file system takes it" : "buffered")
+                    (one && large
+                                    ? "direct where the file system takes it and while no other process"
+                                            + " has the folder open"
+                                    : "buffered")
                             + ", because "
                             + (one
                                     ? "the capacity is "

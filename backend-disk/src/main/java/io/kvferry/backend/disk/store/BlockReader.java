@@ -29,16 +29,16 @@ final class BlockReader implements BlockSearch.Finder {
     private final RecordFormat format;
     private final PieceReader pieces;
     private final FileStatus status = new FileStatus();
-    private final boolean direct;
+    private final DirectMode mode;
     private @Nullable BlockTask current;
     private long useMillis;
 
-    BlockReader(StoreCore core, AlignedStaging staging, StoreFolder.Names names, boolean direct) {
+    BlockReader(StoreCore core, AlignedStaging staging, StoreFolder.Names names, DirectMode mode) {
         this.core = core;
         this.catalog = core.catalog();
         this.staging = staging;
         this.names = names;
-        this.direct = direct;
+        this.mode = mode;
         this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
@@ -64,17 +64,18 @@ final class BlockReader implements BlockSearch.Finder {
     private BlockResult attempt(BlockTask task) {
         BlockKey key = task.key();
         long expected = RecordFormat.fileBytes(key, task.segments());
+        task.enterIo();
+        boolean direct = mode.now(core);
         boolean inPieces = !direct && !format.seals() && PieceReader.takes(expected);
         if (!inPieces) {
             staging.ensure(expected);
         }
-        task.enterIo();
         long began = System.nanoTime();
         long got = core.calls().openRead(names.file(key.digest()), direct);
         if (got >= 0) {
             int handle = (int) got;
             try {
-                got = inPieces ? pieces.read(task, handle) : readFile(handle, expected);
+                got = inPieces ? pieces.read(task, handle) : readFile(handle, expected, direct);
             } finally { // such as when the caller's memory is gone
                 core.calls().close(handle);
             }
@@ -185,7 +186,7 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     /// Bytes read, or a negated error number.
-    private long readFile(int handle, long expected) {
+    private long readFile(int handle, long expected, boolean direct) {
         FileCalls calls = core.calls();
         long got = 0;
         while (got < expected) {

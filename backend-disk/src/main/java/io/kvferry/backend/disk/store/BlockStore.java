@@ -47,7 +47,7 @@ public final class BlockStore implements AutoCloseable {
     private final StoreCore core;
     private final StoreCounters counters = new StoreCounters();
     private final StoreListener listener;
-    private final boolean direct;
+    private final DirectMode direct;
     private final IoThreads threads;
     private boolean closed;
 
@@ -95,7 +95,7 @@ public final class BlockStore implements AutoCloseable {
         this.core = core;
         this.listener = listener;
         try {
-            this.direct = chooseDirect();
+            this.direct = directMode();
             this.threads = new IoThreads(core, counters, config.pools(), direct);
         } catch (RuntimeException | Error e) {
             core.release();
@@ -110,14 +110,14 @@ public final class BlockStore implements AutoCloseable {
                         config.space().quotaBytes() == StoreConfig.NO_QUOTA
                                 ? ""
                                 : " of " + config.space().quotaBytes(),
-                        direct ? "direct" : "buffered",
+                        direct.now(core) ? "direct" : "buffered",
                         config.directIo(),
                         config.durability());
     }
 
-    private boolean chooseDirect() {
+    private DirectMode directMode() {
         if (config.directIo() == DirectIo.OFF) {
-            return false;
+            return DirectMode.NEVER;
         }
         int rc;
         try (Arena arena = Arena.ofConfined()) {
@@ -131,7 +131,10 @@ public final class BlockStore implements AutoCloseable {
                             + Errno.text(-rc)
                             + "); choose direct io 'auto' or 'off', or another file system");
         }
-        return rc >= 0;
+        if (rc < 0) {
+            return DirectMode.NEVER;
+        }
+        return config.directIo() == DirectIo.ON ? DirectMode.ALWAYS : DirectMode.ALONE;
     }
 
     /// Answers from the catalog alone.
@@ -288,7 +291,7 @@ public final class BlockStore implements AutoCloseable {
                 core.catalog(),
                 threads.stalled(),
                 config.space().quotaBytes(),
-                direct);
+                direct.now(core));
     }
 
     public StoreConfig config() {

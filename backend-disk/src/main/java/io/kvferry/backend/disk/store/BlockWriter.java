@@ -26,7 +26,11 @@ final class BlockWriter {
     private final RecordFormat format;
     private final @Nullable GatherWriter gatherer;
     private final FileStatus status = new FileStatus();
-    private final boolean direct;
+    private final DirectMode mode;
+
+    /// Whether the file in progress bypasses the page cache.
+    private boolean direct;
+
     private boolean timeByName;
     private int lastErrno;
 
@@ -36,15 +40,15 @@ final class BlockWriter {
             AlignedStaging staging,
             StoreFolder.Names names,
             Arena arena,
-            boolean direct) {
+            DirectMode mode) {
         this.core = core;
         this.catalog = core.catalog();
         this.staging = staging;
         this.names = names;
-        this.direct = direct;
+        this.mode = mode;
         this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
         this.gatherer =
-                !direct
+                mode != DirectMode.ALWAYS
                                 && !format.seals()
                                 && core.calls().gatherLimit() >= GatherWriter.LEAST_RANGES
                         ? new GatherWriter(core.calls(), format, staging, arena)
@@ -87,7 +91,8 @@ final class BlockWriter {
         boolean committed = false;
         boolean toReuse = room == Evictor.Room.WITH_FILE;
         try {
-            boolean gathers = gatherer != null && GatherWriter.takes(task.segments());
+            direct = mode.now(core);
+            boolean gathers = !direct && gatherer != null && GatherWriter.takes(task.segments());
             if (!gathers) {
                 if (!task.leaveIo()) {
                     return BlockResult.Done.PRESENT; // discarded: the caller already got TIMEOUT

@@ -26,7 +26,7 @@ final class IoThreads {
     private final List<Thread> workers = new ArrayList<>();
 
     /// Starts the threads.
-    IoThreads(StoreCore core, StoreCounters counters, StoreConfig.Pools pools, boolean direct) {
+    IoThreads(StoreCore core, StoreCounters counters, StoreConfig.Pools pools, DirectMode direct) {
         this.core = core;
         int count = pools.readThreads() + pools.writeThreads();
         this.pool = new IoPool<>(pools.queueDepth(), count, () -> new BlockTask(counters));

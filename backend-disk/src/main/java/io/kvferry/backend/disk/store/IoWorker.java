@@ -23,7 +23,7 @@ final class IoWorker implements Runnable {
     private final StoreCounters counters;
     private final IoPool<BlockTask> pool;
     private final IoPool.Role role;
-    private final boolean direct;
+    private final DirectMode direct;
     private final LongFunction<AlignedStaging> stagings;
 
     IoWorker(
@@ -31,7 +31,7 @@ final class IoWorker implements Runnable {
             StoreCounters counters,
             IoPool<BlockTask> pool,
             IoPool.Role role,
-            boolean direct) {
+            DirectMode direct) {
         this(core, counters, pool, role, direct, AlignedStaging::new);
     }
 
@@ -41,7 +41,7 @@ final class IoWorker implements Runnable {
             StoreCounters counters,
             IoPool<BlockTask> pool,
             IoPool.Role role,
-            boolean direct,
+            DirectMode direct,
             LongFunction<AlignedStaging> stagings) {
         this.core = core;
         this.counters = counters;

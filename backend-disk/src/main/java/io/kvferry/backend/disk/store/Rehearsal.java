@@ -24,7 +24,7 @@ final class Rehearsal {
 
     private Rehearsal() {}
 
-    static void run(StoreCore core, boolean direct) {
+    static void run(StoreCore core, DirectMode direct) {
         if (DONE.getAndSet(true)) {
             return;
         }
@@ -35,7 +35,7 @@ final class Rehearsal {
         }
     }
 
-    private static void rehearse(StoreCore core, boolean direct) {
+    private static void rehearse(StoreCore core, DirectMode direct) {
         var key = BlockKey.of("rehearsal of a store " + Long.toHexString(System.nanoTime()));
         var catalog = core.catalog();
         long left = core.config().space().quotaBytes() - catalog.usedBytes();

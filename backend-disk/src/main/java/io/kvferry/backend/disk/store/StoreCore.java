@@ -66,6 +66,7 @@ final class StoreCore {
     private volatile StoreListener[] listeners = {};
     private final EvictionLock lock;
     private final FolderUsers folderUsers;
+    private final OtherProcesses otherProcesses;
     private final Evictor evictor;
     private final FolderScan scan;
     private final Janitor janitor;
@@ -95,6 +96,7 @@ final class StoreCore {
         this.publisher = new FilePublisher(calls, config.durability());
         this.lock = new EvictionLock(calls, folder.lockFile());
         this.folderUsers = new FolderUsers(calls, folder.usersFile());
+        this.otherProcesses = new OtherProcesses(folderUsers, folder.folder());
         this.evictor = new Evictor(this, lock);
         this.scan = new FolderScan(this);
         try {
@@ -213,6 +215,10 @@ final class StoreCore {
     /// Who else has the folder open.
     FolderUsers users() {
         return folderUsers;
+    }
+
+    OtherProcesses otherProcesses() {
+        return otherProcesses;
     }
 
     Evictor evictor() {

@@ -112,7 +112,7 @@ class DiskOptionsTest {
 
     @ParameterizedTest
     @CsvSource({
-        "BOTH, 51, AUTO, direct where the file system takes it, more than half",
+        "BOTH, 51, AUTO, direct where the file system takes it and while no other process, more than half",
         "BOTH, 50, OFF, buffered, no more than half",
         "PRODUCER, 51, OFF, buffered, one process writes what another reads",
         "CONSUMER, 51, OFF, buffered, one process writes what another reads"

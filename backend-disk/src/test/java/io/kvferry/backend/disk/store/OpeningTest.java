@@ -86,7 +86,7 @@ class OpeningTest {
                                             counters,
                                             pool,
                                             IoPool.Role.READER,
-                                            false,
+                                            DirectMode.NEVER,
                                             bytes -> {
                                                 if (refusals.getAndDecrement() > 0) {
                                                     throw new OutOfMemoryError("scripted");
