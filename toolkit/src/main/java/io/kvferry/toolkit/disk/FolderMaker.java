@@ -27,9 +27,10 @@ public final class FolderMaker {
     /// Makes a root with its missing parents. Parents that are there keep their modes.
     ///
     /// @param root absolute and normalised
+    /// @return the root with its symbolic links resolved
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when none can be made there, because of the
     ///   path or its permissions, [ErrorCode#STORAGE_IO] when that fails
-    public void makeRoot(Path root) {
+    public Path makeRoot(Path root) throws IOException {
         var missing = new ArrayDeque<Path>();
         for (Path each = root; each != null; each = each.getParent()) {
             missing.push(each);
@@ -45,6 +46,7 @@ public final class FolderMaker {
                 publisher.syncNames(PathText.of(arena, each));
             }
         }
+        return root.toRealPath();
     }
 
     /// Makes a folder; with [Durability#STRICT] its name is durable afterwards.
@@ -71,7 +73,8 @@ public final class FolderMaker {
         }
     }
 
-    /// Refuses folders that another user owns or may write to.
+    /// Refuses folders that another user owns, may write to or could replace, as
+    /// [PrivateFolder#check].
     ///
     /// @param probe a path that is not taken, for a file whose owner is who this process is
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] with the owner or mode found

@@ -12,11 +12,14 @@ import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.files.PrivateFolder;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -32,6 +35,11 @@ public final class DiskOptions {
 
     public static final String PATH = "shared_storage_path";
 
+    private static final Path DEFAULT_FOLDER =
+            defaultFolder(
+                    Optional.ofNullable(System.getenv("XDG_CACHE_HOME")),
+                    System.getProperty("user.home"));
+
     /// The schema.
     public static final OptionSchema SCHEMA =
             OptionSchema.of(
@@ -39,12 +47,12 @@ public final class DiskOptions {
                                     PATH,
                                     Option.Type.PATH,
                                     "folder of the blocks; processes, models and tenants may share it")
-                            .withDefault(defaultFolder().toString())
+                            .withDefault(DEFAULT_FOLDER.toString())
                             .withAliases("path"),
                     Option.of(
                                     "check_folder",
                                     Option.Type.BOOLEAN,
-                                    "refuse a folder that another user owns or may write to")
+                                    "refuse a folder that another user owns, may write to or could replace")
                             .withDefault("true"),
                     Option.of(
                             "secret_file",
@@ -156,14 +164,44 @@ public final class DiskOptions {
 
     private DiskOptions() {}
 
-    /// In the user's own cache folder, never in one that everybody may write to.
-    private static Path defaultFolder() {
-        String cache = System.getenv("XDG_CACHE_HOME");
-        return (cache == null || cache.isEmpty()
-                        ? Path.of(System.getProperty("user.home"), ".cache")
-                        : Path.of(cache))
+    /// In the user's own cache folder.
+    ///
+    /// @param cache XDG_CACHE_HOME, which is to be ignored where it is no absolute path
+    static Path defaultFolder(Optional<String> cache, String home) {
+        return cache.map(Path::of)
+                .filter(Path::isAbsolute)
+                .orElse(Path.of(home, ".cache"))
                 .resolve("kvferry")
                 .resolve("kv");
+    }
+
+    /// The folder of the blocks.
+    private static Path folder(OptionValues options) {
+        Path folder = options.path(PATH);
+        if (options.bool("check_folder") && folder.equals(DEFAULT_FOLDER)) {
+            requirePrivate(folder);
+        }
+        return folder;
+    }
+
+    /// Anybody could take the default name before this process does.
+    static void requirePrivate(Path folder) {
+        try {
+            if (!PrivateFolder.isBelowPublicFolder(folder)) {
+                return;
+            }
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot look at the folders above " + folder, e);
+        }
+        throw new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                "DiskConnector has no "
+                        + PATH
+                        + ", and its default "
+                        + folder
+                        + " is below a folder that everybody may write to; set "
+                        + PATH
+                        + ", or XDG_CACHE_HOME, to a folder of this user alone");
     }
 
     private static Option threads(String name, String description, int count) {
@@ -207,7 +245,7 @@ public final class DiskOptions {
         requireOrder(low, high);
         Durability durability =
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
-        return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
+        return StoreConfig.of(folder(options), "kv\n" + namespace.hex() + "\n" + namespace)
                 .withCheckFolder(options.bool("check_folder"))
                 .withKey(key(options))
                 .withQuota(options.bytes("capacity"), low, high)

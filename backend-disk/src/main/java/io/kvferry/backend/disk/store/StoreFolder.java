@@ -45,6 +45,7 @@ final class StoreFolder {
     private static final Pattern NAME =
             Pattern.compile("[0-9a-f]{" + KeyDigest.HEX_CHARS + "}" + Pattern.quote(SUFFIX));
 
+    private final Path root;
     private final Path folder;
     private final Path blocks;
     private final Path temps;
@@ -57,6 +58,7 @@ final class StoreFolder {
     private final AtomicInteger users = new AtomicInteger();
 
     private StoreFolder(Path root, StoreConfig config) {
+        this.root = root;
         this.namespaceDigest = KeyDigest.ofKey(config.namespace().getBytes(StandardCharsets.UTF_8));
         this.contentDigest = digest(config);
         this.mask = mask(config.key());
@@ -88,17 +90,23 @@ final class StoreFolder {
     ///   [ErrorCode#BAD_CONFIG] when they cannot be there or other users may write to them,
     ///   [ErrorCode#INCOMPATIBLE] when the folder belongs to another namespace
     static StoreFolder open(StoreConfig config, FileCalls calls) {
+        var publisher = new FilePublisher(calls, config.durability());
         Path root = config.root().toAbsolutePath().normalize();
+        try {
+            // From here on a link that is changed leads nowhere else.
+            root = new FolderMaker(publisher).makeRoot(root);
+        } catch (IOException e) {
+            throw unusable(root, e);
+        }
         var folder = new StoreFolder(root, config);
-        folder.make(config, new FilePublisher(calls, config.durability()));
+        folder.make(config, publisher);
         return folder;
     }
 
     /// Makes or checks the folders, as [#open].
     void make(StoreConfig config, FilePublisher publisher) {
-        Path root = config.root().toAbsolutePath().normalize();
         try {
-            makeAll(root, publisher);
+            makeAll(publisher);
             checkNamespace();
             if (config.checkFolder()) {
                 FolderMaker.checkAccess(
@@ -106,11 +114,15 @@ final class StoreFolder {
                         temps(0).resolve(processTag + "-owner"));
             }
         } catch (IOException e) {
-            throw FileTrouble.exception("cannot use " + root + " as a block store", e);
+            throw unusable(root, e);
         }
     }
 
-    private void makeAll(Path root, FilePublisher publisher) {
+    private static KvFerryException unusable(Path root, IOException e) {
+        return FileTrouble.exception("cannot use " + root + " as a block store", e);
+    }
+
+    private void makeAll(FilePublisher publisher) throws IOException {
         var maker = new FolderMaker(publisher);
         maker.makeRoot(root);
         List.of(folder, temps, bad, blocks).forEach(maker::make);

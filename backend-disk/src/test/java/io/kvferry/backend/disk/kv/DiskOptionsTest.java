@@ -19,13 +19,16 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 class DiskOptionsTest {
     private static final CacheNamespace NAMESPACE =
@@ -101,13 +104,32 @@ class DiskOptionsTest {
 
     @Test
     void blocksLieInTheUsersOwnCacheFolderUnlessToldOtherwise() {
-        var cache = System.getenv("XDG_CACHE_HOME");
-        var own =
-                cache == null || cache.isEmpty()
-                        ? Path.of(System.getProperty("user.home"), ".cache")
-                        : Path.of(cache);
         assertThat(DiskOptions.SCHEMA.read("test", Map.of()).path(DiskOptions.PATH))
-                .isEqualTo(own.resolve("kvferry").resolve("kv"));
+                .isEqualTo(
+                        DiskOptions.defaultFolder(
+                                Optional.ofNullable(System.getenv("XDG_CACHE_HOME")),
+                                System.getProperty("user.home")));
+        var ofHome = Path.of("/home/u/.cache/kvferry/kv");
+        assertThat(DiskOptions.defaultFolder(Optional.empty(), "/home/u")).isEqualTo(ofHome);
+        assertThat(DiskOptions.defaultFolder(Optional.of(""), "/home/u")).isEqualTo(ofHome);
+        assertThat(DiskOptions.defaultFolder(Optional.of("relative"), "/home/u")).isEqualTo(ofHome);
+        assertThat(DiskOptions.defaultFolder(Optional.of("/caches/u"), "/home/u"))
+                .isEqualTo(Path.of("/caches/u/kvferry/kv"));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"1777", "0777"})
+    void refusesADefaultBelowAFolderThatEverybodyMayWriteTo(String mode) throws Exception {
+        DiskOptions.requirePrivate(Path.of("/absent/kvferry/kv"));
+        var cache = Files.createDirectory(folder.resolve("cache"));
+        assertThat(new ProcessBuilder("chmod", mode, cache.toString()).start().waitFor()).isZero();
+        for (var below : List.of("kvferry/kv", "deeper/kvferry/kv")) {
+            assertThatThrownBy(() -> DiskOptions.requirePrivate(cache.resolve(below)))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG))
+                    .hasMessageContaining("XDG_CACHE_HOME");
+        }
     }
 
     @ParameterizedTest

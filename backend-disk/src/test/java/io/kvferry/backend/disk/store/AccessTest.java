@@ -54,6 +54,36 @@ class AccessTest {
         BlockStore.open(config.withCheckFolder(false), StoreListener.NONE).close();
     }
 
+    /// Who may write there can put a folder of his own blocks in its place.
+    @Test
+    void refusesARootBelowAFolderThatOthersMayWriteTo() throws Exception {
+        Path above = Files.createDirectory(folder.resolve("above"));
+        Files.setPosixFilePermissions(above, PosixFilePermissions.fromString("rwxrwxrwx"));
+        var config = StoreDriver.config(above.resolve("parent").resolve("root"));
+        assertThatThrownBy(() -> BlockStore.open(config, StoreListener.NONE).close())
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG))
+                .hasMessageContaining("chmod +t on " + above.toRealPath());
+        BlockStore.open(config.withCheckFolder(false), StoreListener.NONE).close();
+    }
+
+    /// From when it is open the store goes on where the link led, wherever it leads now.
+    @Test
+    void takesARootThatIsALinkToAPrivateFolder() throws Exception {
+        Path place = folder.resolve("place");
+        BlockStore.open(StoreDriver.config(place), StoreListener.NONE).close();
+        Path link = Files.createSymbolicLink(folder.resolve("link"), place);
+        var config = StoreDriver.config(link);
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            Files.delete(link);
+            Files.createSymbolicLink(link, Files.createDirectory(folder.resolve("elsewhere")));
+            new StoreDriver(store).save(BlockKey.of("k"), StoreDriver.block(1, 5000));
+        }
+        assertThat(StoreDriver.file(StoreDriver.config(place), BlockKey.of("k"))).exists();
+        assertThat(folder.resolve("elsewhere")).isEmptyDirectory();
+    }
+
     /// What one store of this process does not mind is no answer for another.
     @Test
     void refusesARootThatOthersMayWriteToAlthoughAnotherStoreHasItOpen() throws Exception {

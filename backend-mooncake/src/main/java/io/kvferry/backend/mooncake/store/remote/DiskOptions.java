@@ -23,6 +23,7 @@ public final class DiskOptions {
     /// The folder; without it there is no tier.
     public static final String PATH = "ssd_path";
 
+    private static final String CHECK = "ssd_check_folder";
     private static final String SIZE = "ssd_size";
     private static final String EVICTION = "ssd_eviction";
     private static final String STAGING = "ssd_staging_size";
@@ -41,6 +42,11 @@ public final class DiskOptions {
                         PATH,
                         Option.Type.PATH,
                         "folder of the disk tier, of this store alone; without it there is none"),
+                Option.of(
+                                CHECK,
+                                Option.Type.BOOLEAN,
+                                "refuse a folder that another user owns, may write to or could replace")
+                        .withDefault("true"),
                 Option.of(
                                 SIZE,
                                 Option.Type.BYTES,
@@ -124,7 +130,8 @@ public final class DiskOptions {
                         TierConfig.STAGING_BYTES,
                         VARIABLE + "LOCAL_BUFFER_SIZE_BYTES");
         return Optional.of(
-                config.withBuckets(bucket, config.bucketKeys(), eviction(options, environment))
+                config.withCheckFolder(options.bool(CHECK))
+                        .withBuckets(bucket, config.bucketKeys(), eviction(options, environment))
                         .withStaging(staging)
                         .withMoves(
                                 options.string(WHEN).equals("on_evict"),

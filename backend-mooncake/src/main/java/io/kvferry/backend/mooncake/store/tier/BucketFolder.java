@@ -54,10 +54,9 @@ final class BucketFolder implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when another process uses the folder, others
     ///   may write to it, or it takes no direct I/O where that is asked for; [ErrorCode#STORAGE_IO]
     static BucketFolder open(FileCalls calls, TierConfig config) {
-        Path folder = config.folder().toAbsolutePath();
-        Path lockFile = folder.resolve("lock");
         try (Arena arena = Arena.ofConfined()) {
-            PrivateFolder.make(folder);
+            Path folder = PrivateFolder.make(config.folder().toAbsolutePath());
+            Path lockFile = folder.resolve("lock");
             int lock = calls.openLockFile(PathText.of(arena, lockFile));
             if (lock < 0) {
                 throw new KvFerryException(
@@ -65,7 +64,9 @@ final class BucketFolder implements AutoCloseable {
             }
             boolean done = false;
             try {
-                PrivateFolder.check(folder, lockFile);
+                if (config.checkFolder()) {
+                    PrivateFolder.check(folder, lockFile);
+                }
                 if (calls.tryLock(lock) != 0) {
                     throw new KvFerryException(
                             ErrorCode.BAD_CONFIG,
@@ -85,7 +86,7 @@ final class BucketFolder implements AutoCloseable {
                 }
             }
         } catch (IOException e) {
-            throw FileTrouble.exception("cannot use " + folder + " for the disk tier", e);
+            throw FileTrouble.exception("cannot use " + config.folder() + " for the disk tier", e);
         }
     }
 

@@ -9,6 +9,8 @@ import java.time.Duration;
 /// The disk tier of a store. The defaults are those of Mooncake's owner.
 ///
 /// @param folder of the bucket files, of this store alone
+/// @param checkFolder whether to refuse a folder that another user owns, may write to or could
+///   replace
 /// @param totalBytes of all files; 0 for 90 % of the file system
 /// @param bucketBytes of one bucket at most, and never more than a tenth of `totalBytes`; an object
 ///   that is larger gets a bucket of its own
@@ -28,6 +30,7 @@ import java.time.Duration;
 /// @param readThreads reads at a time
 public record TierConfig(
         Path folder,
+        boolean checkFolder,
         long totalBytes,
         long bucketBytes,
         int bucketKeys,
@@ -71,6 +74,7 @@ public record TierConfig(
     public static TierConfig of(Path folder, long totalBytes) {
         return new TierConfig(
                 folder,
+                true,
                 totalBytes,
                 256L << 20,
                 500,
@@ -90,6 +94,7 @@ public record TierConfig(
     public TierConfig withBuckets(long bytes, int keys, BucketEviction policy) {
         return new TierConfig(
                 folder,
+                checkFolder,
                 totalBytes,
                 bytes,
                 keys,
@@ -106,9 +111,30 @@ public record TierConfig(
                 readThreads);
     }
 
+    public TierConfig withCheckFolder(boolean check) {
+        return new TierConfig(
+                folder,
+                check,
+                totalBytes,
+                bucketBytes,
+                bucketKeys,
+                eviction,
+                highWatermark,
+                lowWatermark,
+                stagingBytes,
+                onEvict,
+                promoteAfter,
+                direct,
+                interval,
+                ioLimit,
+                retryAfter,
+                readThreads);
+    }
+
     public TierConfig withStaging(long bytes) {
         return new TierConfig(
                 folder,
+                checkFolder,
                 totalBytes,
                 bucketBytes,
                 bucketKeys,
@@ -128,6 +154,7 @@ public record TierConfig(
     public TierConfig withMoves(boolean writeOnEvict, int promoteAfterReads) {
         return new TierConfig(
                 folder,
+                checkFolder,
                 totalBytes,
                 bucketBytes,
                 bucketKeys,
@@ -147,6 +174,7 @@ public record TierConfig(
     public TierConfig withIo(DirectIo io, Duration fill, Duration limit, Duration retry) {
         return new TierConfig(
                 folder,
+                checkFolder,
                 totalBytes,
                 bucketBytes,
                 bucketKeys,

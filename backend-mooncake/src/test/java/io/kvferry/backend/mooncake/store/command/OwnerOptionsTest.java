@@ -60,6 +60,7 @@ class OwnerOptionsTest {
         raw.put("secret_file", secret.toString());
         raw.put("insecure", true);
         raw.put("ssd_path", folder.resolve("tier").toString());
+        raw.put("ssd_check_folder", false);
         raw.put("ssd_size", "64MiB");
         raw.put("ssd_eviction", "fifo");
         raw.put("ssd_staging_size", "1MiB");
