@@ -86,7 +86,7 @@ public final class FirstHandOffBenchmark extends Benchmark {
                 try {
                     int threads = Runtime.getRuntime().availableProcessors();
                     measure(
-                            () -> new Route.Disk(stored.resolve("kv"), threads),
+                            () -> Route.Disk.withThreads(stored.resolve("kv"), threads),
                             count,
                             folder,
                             HandOffBenchmark.diskLimit(stored, threads),

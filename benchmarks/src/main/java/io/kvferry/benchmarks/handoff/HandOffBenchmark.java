@@ -36,7 +36,8 @@ public final class HandOffBenchmark extends Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
     private static final int ROUNDS = 5;
-    private static final List<String> WAYS = List.of("tcp", "same-host", "p2p", "disk");
+    private static final List<String> WAYS =
+            List.of("tcp", "same-host", "p2p", "disk", "disk-defaults");
 
     /// What DiskConnector aims for, and makes of this cache.
     private static final int FILE_BYTES = 4 << 20;
@@ -52,7 +53,10 @@ public final class HandOffBenchmark extends Benchmark {
     @Option(names = "--tokens", split = ",", description = "Lengths of the prompts.")
     private int @Nullable [] tokens;
 
-    @Option(names = "--only", split = ",", description = "Of tcp, same-host, p2p, disk.")
+    @Option(
+            names = "--only",
+            split = ",",
+            description = "Of tcp, same-host, p2p, disk, disk-defaults.")
     private List<String> only = WAYS;
 
     @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
@@ -95,16 +99,19 @@ public final class HandOffBenchmark extends Benchmark {
                 measure(Route.P2p.onFreePort(sendType), sizes, warmUp, Optional.empty(), table);
             }
         }
-        if (only.contains("disk")) {
+        for (var way : List.of("disk", "disk-defaults")) {
+            if (!only.contains(way)) {
+                continue;
+            }
             var folder = Files.createTempDirectory(dir, "kvferry-handoff");
             try {
                 int threads = Runtime.getRuntime().availableProcessors();
-                measure(
-                        new Route.Disk(folder.resolve("kv"), threads),
-                        sizes,
-                        warmUp,
-                        diskLimit(folder, threads),
-                        table);
+                var kv = folder.resolve("kv");
+                var route =
+                        way.equals("disk")
+                                ? Route.Disk.withThreads(kv, threads)
+                                : Route.Disk.withDefaults(kv);
+                measure(route, sizes, warmUp, diskLimit(folder, threads), table);
             } finally {
                 Folders.delete(folder);
             }
@@ -118,8 +125,8 @@ public final class HandOffBenchmark extends Benchmark {
                 is longer, the writing of the KV.
                 Limit, in turns with the hand-offs: of the same host a copy in memory by as many threads as the engine uses; of the disk \
                 fio, which writes as many bytes to files
-                of 4 MiB and reads them back from the page cache, with as many threads as write and then read in the \
-                connector. Of limit: its time by that of
+                of 4 MiB and reads them back from the page cache, with a thread per processor, as many as the connector \
+                has but for "defaults". Of limit: its time by that of
                 the hand-off. Of the disk: before each turn all that is not on the medium is brought there, and old files \
                 are deleted. Save: until P has
                 saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \

@@ -173,8 +173,25 @@ sealed interface Route {
 
     /// The decoder gets the request when the prefiller's blocks are in the folder.
     ///
-    /// @param threads that write in one process and read in the other
-    record Disk(Path folder, int threads) implements Route {
+    /// @param options more options of both engines, as JSON behind a comma
+    record Disk(Path folder, String connector, String options) implements Route {
+        /// As who sets nothing but the folder has it.
+        static Disk withDefaults(Path folder) {
+            return new Disk(folder, "DiskConnector, defaults", "");
+        }
+
+        /// Buffered, with as many threads as the limit has: they write in one process and read in
+        /// the other.
+        static Disk withThreads(Path folder, int threads) {
+            return new Disk(
+                    folder,
+                    "DiskConnector",
+                    """
+                    , "capacity": "40GiB", "direct": "off", "read_threads": 1, "write_threads": %d\
+                    """
+                            .formatted(threads));
+        }
+
         /// Deletes the files of the hand-offs before, so that all that is measured stays in the
         /// page cache.
         @Override
@@ -195,28 +212,21 @@ sealed interface Route {
         }
 
         @Override
-        public String connector() {
-            return "DiskConnector";
-        }
-
-        @Override
         public String prefillConfig() {
-            return """
-            {"kv_connector": "DiskConnector", "kv_role": "kv_both", "engine_id": "p",
-             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB", "direct": "off",
-              "read_threads": 1, "write_threads": %d}}\
-            """
-                    .formatted(folder, threads);
+            return config("p", options);
         }
 
         @Override
         public String decodeConfig() {
+            return config("d", options.isEmpty() ? "" : ", \"save\": \"none\"" + options);
+        }
+
+        private String config(String id, String more) {
             return """
-            {"kv_connector": "DiskConnector", "kv_role": "kv_both", "engine_id": "d",
-             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB", "direct": "off",
-              "save": "none", "read_threads": 1, "write_threads": %d}}\
+            {"kv_connector": "DiskConnector", "kv_role": "kv_both", "engine_id": "%s",
+             "kv_connector_extra_config": {"path": "%s"%s}}\
             """
-                    .formatted(folder, threads);
+                    .formatted(id, folder, more);
         }
 
         @Override
