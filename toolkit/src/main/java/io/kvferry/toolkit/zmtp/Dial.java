@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -19,46 +20,27 @@ import java.net.StandardSocketOptions;
 import java.net.URI;
 import java.net.UnknownHostException;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.ArrayBlockingQueue;
-import java.util.concurrent.CancellationException;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One attempt to connect to a prefiller, and the connection that came of it. It can be closed at
 /// any time.
 ///
-/// Threading: [#open] on one thread; the rest from any. Names are looked up on threads that all
-/// dials share, because the resolver of the system knows neither limits nor interrupts.
+/// Threading: [#open] on one thread; the rest from any.
 final class Dial implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Dial.class);
-    private static final int LOOK_UP_THREADS = 16;
-    private static final int MOST_LOOK_UPS = 1024;
-    private static final ThreadPoolExecutor LOOK_UPS = lookUps();
 
     private final String address;
     private final ZmtpHandshake.Terms terms;
     private final ByteBudget room;
     private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
-    private final Names names;
+    private final HostNames names;
     private final ReentrantLock lock = new ReentrantLock();
-    private @Nullable Future<?> lookingUp;
+    private HostNames.@Nullable LookUp lookingUp;
     private @Nullable SocketChannel connecting;
     private @Nullable ZmtpConnection connection;
     private boolean closed;
-
-    /// Knows the addresses of a host.
-    @FunctionalInterface
-    interface Names {
-        InetAddress[] addresses(String host) throws UnknownHostException;
-    }
 
     /// @param room for what is being received
     /// @param unsentRoom for what is to be sent
@@ -68,7 +50,7 @@ final class Dial implements AutoCloseable {
             ByteBudget room,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock) {
-        this(address, terms, room, unsentRoom, clock, InetAddress::getAllByName);
+        this(address, terms, room, unsentRoom, clock, HostNames.SYSTEM);
     }
 
     Dial(
@@ -77,26 +59,13 @@ final class Dial implements AutoCloseable {
             ByteBudget room,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock,
-            Names names) {
+            HostNames names) {
         this.names = names;
         this.address = address;
         this.terms = terms;
         this.room = room;
         this.unsentRoom = unsentRoom;
         this.clock = clock;
-    }
-
-    private static ThreadPoolExecutor lookUps() {
-        var threads =
-                new ThreadPoolExecutor(
-                        LOOK_UP_THREADS,
-                        LOOK_UP_THREADS,
-                        10,
-                        TimeUnit.SECONDS,
-                        new ArrayBlockingQueue<>(MOST_LOOK_UPS),
-                        Thread.ofPlatform().daemon().name("kvferry-look-up-", 0).factory());
-        threads.allowCoreThreadTimeOut(true);
-        return threads;
     }
 
     /// What is said of a peer to which [#open] or what followed failed.
@@ -154,39 +123,11 @@ final class Dial implements AutoCloseable {
     }
 
     private InetAddress[] addresses(String host, Deadline deadline) throws IOException {
-        try {
-            return new InetAddress[] {InetAddress.ofLiteral(host)};
-        } catch (IllegalArgumentException _) {
-            return lookUp(host, deadline);
-        }
-    }
-
-    private InetAddress[] lookUp(String host, Deadline deadline) throws IOException {
-        var lookUp = new FutureTask<>(() -> names.addresses(host));
+        var lookUp = names.lookUp(host);
         if (!lookingUp(lookUp)) {
             throw new IOException("given up");
         }
-        try {
-            LOOK_UPS.execute(lookUp);
-            return lookUp.get(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
-        } catch (ExecutionException e) {
-            throw new IOException("looking up " + host + " failed: " + e.getCause(), e);
-        } catch (CancellationException e) {
-            throw new IOException("given up", e);
-        } catch (TimeoutException e) {
-            var late = new SocketTimeoutException("looking up " + host);
-            late.initCause(e);
-            throw late;
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new IOException("interrupted while looking up " + host, e);
-        } catch (RejectedExecutionException e) {
-            throw new KvFerryException(
-                    ErrorCode.BACKPRESSURE, "too many names are being looked up", e);
-        } finally {
-            lookUp.cancel(false);
-            LOOK_UPS.remove(lookUp);
-        }
+        return lookUp.await(deadline);
     }
 
     private URI target() throws IOException {
@@ -204,7 +145,7 @@ final class Dial implements AutoCloseable {
         throw new IOException("not an address: " + address);
     }
 
-    private boolean lookingUp(Future<?> lookUp) {
+    private boolean lookingUp(HostNames.LookUp lookUp) {
         lock.lock();
         try {
             lookingUp = lookUp;
@@ -236,7 +177,7 @@ final class Dial implements AutoCloseable {
 
     @Override
     public void close() {
-        Future<?> lookUp;
+        HostNames.LookUp lookUp;
         SocketChannel channel;
         ZmtpConnection made;
         lock.lock();
@@ -249,7 +190,7 @@ final class Dial implements AutoCloseable {
             lock.unlock();
         }
         if (lookUp != null) {
-            lookUp.cancel(false);
+            lookUp.cancel();
         }
         try {
             if (made != null) {

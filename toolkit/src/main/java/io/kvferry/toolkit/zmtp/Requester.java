@@ -5,11 +5,11 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.net.InetAddress;
 import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -56,7 +56,7 @@ public final class Requester implements AutoCloseable {
     /// What is asked is the memory of those who ask.
     private final ByteBudget unsentRoom = new ByteBudget(Long.MAX_VALUE);
 
-    private final Dial.Names names;
+    private final HostNames names;
     private final Semaphore turns;
     private final ReentrantLock lock = new ReentrantLock();
     private final Set<Line> lines = new HashSet<>();
@@ -92,11 +92,11 @@ public final class Requester implements AutoCloseable {
     /// @param address `tcp://host:port`
     /// @param keys empty in the clear
     public Requester(String name, String address, Optional<CurveKeys> keys) {
-        this(name, address, keys, MOST_CONNECTIONS, InetAddress::getAllByName);
+        this(name, address, keys, MOST_CONNECTIONS, HostNames.SYSTEM);
     }
 
     /// @param most requests that are under way at a time
-    Requester(String name, String address, Optional<CurveKeys> keys, int most, Dial.Names names) {
+    Requester(String name, String address, Optional<CurveKeys> keys, int most, HostNames names) {
         this.names = names;
         this.turns = new Semaphore(most);
         this.address = address;

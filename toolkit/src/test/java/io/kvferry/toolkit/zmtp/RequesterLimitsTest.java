@@ -8,6 +8,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -51,7 +52,8 @@ class RequesterLimitsTest {
     }
 
     private Requester requester(String address) {
-        var requester = new Requester("test", address, Optional.empty(), 8, this::addresses);
+        var requester =
+                new Requester("test", address, Optional.empty(), 8, new HostNames(this::addresses));
         open.add(requester);
         return requester;
     }

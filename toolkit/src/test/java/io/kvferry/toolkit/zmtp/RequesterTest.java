@@ -7,11 +7,11 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -233,7 +233,7 @@ class RequesterTest {
 
     @Test
     void requestsBeyondTheBoundWaitForTheirTurn() throws Exception {
-        var requester = new Requester("test", router(), keys, 1, InetAddress::getAllByName);
+        var requester = new Requester("test", router(), keys, 1, HostNames.SYSTEM);
         open.add(requester);
         Future<byte[]> first =
                 threads.submit(() -> requester.ask(request(Kind.NEVER, 0, 1), LONG, LONG));

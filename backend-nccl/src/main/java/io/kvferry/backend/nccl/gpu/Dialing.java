@@ -5,9 +5,11 @@ import io.kvferry.backend.nccl.gpu.LinkMessage.PlaneId;
 import io.kvferry.backend.nccl.plane.GrantProof;
 import io.kvferry.backend.nccl.plane.PlanePort;
 import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -165,10 +167,12 @@ final class Dialing {
             throw new IOException(gpu.name() + " is closed");
         }
         PlanePort.prepare(channel);
+        var limit = Deadline.in(gpu.limits().setUp());
+        var address = HostNames.SYSTEM.addresses(target.host(), limit)[0];
         channel.socket()
                 .connect(
-                        new InetSocketAddress(target.host(), target.port()),
-                        Math.clamp(gpu.limits().setUp().toMillis(), 1, Integer.MAX_VALUE));
+                        new InetSocketAddress(address, target.port()),
+                        Math.clamp(limit.remaining().toMillis(), 1, Integer.MAX_VALUE));
     }
 
     private void notDialed(Link link, @Nullable SocketChannel channel, Failure why) {

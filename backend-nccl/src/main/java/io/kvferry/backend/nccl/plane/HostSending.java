@@ -8,6 +8,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 
@@ -111,10 +112,11 @@ final class HostSending implements DataPlane.Sending {
         try (var channel = SocketChannel.open()) {
             adopt(channel);
             PlanePort.prepare(channel);
+            var address = HostNames.SYSTEM.addresses(receiver.host(), deadline)[0];
             long left = TimeUnit.NANOSECONDS.toMillis(Math.max(1, deadline.remainingNanos()));
             channel.socket()
                     .connect(
-                            new InetSocketAddress(receiver.host(), receiver.port()),
+                            new InetSocketAddress(address, receiver.port()),
                             Math.clamp(left, 1, Integer.MAX_VALUE));
             PlanePort.boundBuffers(channel);
             var memory =

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.bootstrap;
 
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -71,9 +74,11 @@ final class LeaselessWatch implements AutoCloseable {
             if (uri.getHost() == null || uri.getPort() < 1) {
                 return false;
             }
-            socket.connect(new InetSocketAddress(uri.getHost(), uri.getPort()), PROBE_MILLIS);
+            var limit = Deadline.in(Duration.ofMillis(PROBE_MILLIS));
+            var host = HostNames.SYSTEM.addresses(uri.getHost(), limit)[0];
+            socket.connect(new InetSocketAddress(host, uri.getPort()), PROBE_MILLIS);
             return true;
-        } catch (IOException | IllegalArgumentException e) {
+        } catch (IOException | IllegalArgumentException | KvFerryException e) {
             LOG.debug("no answer at {}: {}", address, e.toString());
             return false;
         }

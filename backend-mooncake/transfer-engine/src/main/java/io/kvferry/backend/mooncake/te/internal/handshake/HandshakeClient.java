@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.Handshake.Message;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -23,6 +24,7 @@ public final class HandshakeClient {
     private final Duration connectTimeout;
     private final Duration timeout;
     private final int maxBytes;
+    private final HostNames names;
     private final Optional<PeerAuth> auth;
 
     public HandshakeClient(Duration connectTimeout, Duration timeout, int maxBytes) {
@@ -32,6 +34,16 @@ public final class HandshakeClient {
     /// @param auth authentication before the question
     public HandshakeClient(
             Duration connectTimeout, Duration timeout, int maxBytes, Optional<PeerAuth> auth) {
+        this(connectTimeout, timeout, maxBytes, auth, HostNames.SYSTEM);
+    }
+
+    HandshakeClient(
+            Duration connectTimeout,
+            Duration timeout,
+            int maxBytes,
+            Optional<PeerAuth> auth,
+            HostNames names) {
+        this.names = names;
         this.auth = auth;
         this.connectTimeout = connectTimeout;
         this.timeout = timeout;
@@ -43,7 +55,7 @@ public final class HandshakeClient {
         Deadline deadline = caller.earlier(Deadline.in(timeout));
         try {
             IOException last = new UnknownHostException(peer.host());
-            for (InetAddress address : InetAddress.getAllByName(peer.host())) {
+            for (InetAddress address : names.addresses(peer.host(), deadline)) {
                 try (Socket socket = connect(address, peer.port(), deadline)) {
                     return exchange(socket, question, deadline);
                 } catch (SocketTimeoutException e) {

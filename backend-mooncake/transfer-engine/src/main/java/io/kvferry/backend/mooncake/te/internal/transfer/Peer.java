@@ -20,6 +20,7 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -387,7 +388,8 @@ public final class Peer {
 
     /// A connection outside the pool.
     Wire connect(Deadline deadline) throws IOException {
-        return connect(InetAddress.getAllByName(data.host()), deadline);
+        var limit = deadline.earlier(Deadline.in(config.connectTimeout()));
+        return connect(HostNames.SYSTEM.addresses(data.host(), limit), deadline);
     }
 
     /// @throws ConnectException when none of the addresses has a listener

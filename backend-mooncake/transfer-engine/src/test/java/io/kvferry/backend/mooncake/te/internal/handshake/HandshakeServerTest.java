@@ -12,9 +12,11 @@ import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.RawSocket;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.ScriptedPeer;
+import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -26,13 +28,17 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 /// The handshake port against bytes that native nodes sent, and against bytes that nobody should
 /// send.
@@ -280,6 +286,37 @@ class HandshakeServerTest {
                                         assertThat(e.code())
                                                 .isIn(ErrorCode.PROTOCOL, ErrorCode.INCOMPATIBLE));
             }
+        }
+    }
+
+    /// A name server that says nothing.
+    @Test
+    void aQuestionEndsByItsDeadlineWhileTheNameOfThePeerIsLookedUp() {
+        var release = new CountDownLatch(1);
+        var names =
+                new HostNames(host -> {
+                    try {
+                        var _ = release.await(60, TimeUnit.SECONDS);
+                    } catch (InterruptedException e) {
+                        Thread.currentThread().interrupt();
+                    }
+                    throw new UnknownHostException(host);
+                });
+        var limit = Duration.ofSeconds(30);
+        var client = new HandshakeClient(limit, limit, 1 << 20, Optional.empty(), names);
+        var question = new Handshake.Message(Handshake.METADATA, new byte[0]);
+        try {
+            assertThatThrownBy(() ->
+                            client.ask(
+                                    new HostPort("there", 1),
+                                    question,
+                                    Deadline.in(Duration.ofMillis(50))))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+            assertThat(release.getCount()).isOne();
+        } finally {
+            release.countDown();
         }
     }
 }
