@@ -34,7 +34,10 @@ import java.util.function.Consumer;
 /// virtual threads.
 final class EngineDirectory implements AutoCloseable {
     private static final int ATTEMPTS = 3;
-    private static final int MOST_RESTING = 1024;
+
+    /// Of each kind: one that is forgotten is asked for again.
+    private static final int MOST_ENGINES = 1024;
+
     private static final Duration BACK_OFF = Duration.ofMillis(100);
 
     /// How long an engine may be missing or incomplete before that is a failure.
@@ -44,14 +47,14 @@ final class EngineDirectory implements AutoCloseable {
     private final SerialLoop loop;
     private final ThreadFactory threads;
     private final Duration limit;
-    private final Map<Key, EngineEntry> known = new HashMap<>();
+    private final Map<Key, EngineEntry> known;
 
     /// Engines to which no connection is left, for when the bootstrap service does not answer.
-    private final Map<Key, EngineEntry> resting = new RecentMap<>(MOST_RESTING);
+    private final Map<Key, EngineEntry> resting;
 
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
-    private final Map<Key, EngineEntry> confirmed = new HashMap<>();
+    private final Map<Key, EngineEntry> confirmed;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition closing = lock.newCondition();
     private boolean closed;
@@ -73,6 +76,19 @@ final class EngineDirectory implements AutoCloseable {
     /// @param threads make a thread for each lookup
     EngineDirectory(
             SerialLoop loop, Duration limit, Optional<FleetSecret> secret, ThreadFactory threads) {
+        this(loop, limit, secret, threads, MOST_ENGINES);
+    }
+
+    /// @param most engines of each kind
+    EngineDirectory(
+            SerialLoop loop,
+            Duration limit,
+            Optional<FleetSecret> secret,
+            ThreadFactory threads,
+            int most) {
+        this.known = new RecentMap<>(most);
+        this.resting = new RecentMap<>(most);
+        this.confirmed = new RecentMap<>(most);
         this.threads = threads;
         this.loop = loop;
         this.limit = limit;

@@ -8,14 +8,17 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.decode.EngineDirectory.Answer;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.spi.Failure;
 import io.kvferry.tck.FreePorts;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
 import org.junit.jupiter.api.Test;
 
 import java.net.URI;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
@@ -74,6 +77,40 @@ class EngineDirectoryTest {
                 loop.post(() -> directory.forgetWorker(FIRST));
                 assertThat(find(loop, directory, port)).isEqualTo(SECOND);
             }
+        }
+    }
+
+    /// A router names as many engines as it likes.
+    @Test
+    void soManyEnginesAreKeptAndTheOthersAskedForAgain() throws Exception {
+        var asked = new AtomicInteger();
+        ThreadFactory threads =
+                work -> {
+                    asked.incrementAndGet();
+                    return Thread.ofVirtual().unstarted(work);
+                };
+        var firstServer = serving(FreePorts.freePort(), FIRST);
+        var secondServer = serving(FreePorts.freePort(), SECOND);
+        try (var loop = new SerialLoop("loop");
+                var directory =
+                        new EngineDirectory(loop, TestEngine.SOON, Optional.empty(), threads, 1);
+                firstServer;
+                secondServer) {
+            for (var server : List.of(firstServer, secondServer, secondServer, firstServer)) {
+                var key = new EngineDirectory.Key("http://127.0.0.1:" + server.port(), "p");
+                find(loop, directory, server.port());
+                var verdict = new CompletableFuture<Optional<Failure>>();
+                loop.post(() ->
+                        directory.find(
+                                key,
+                                answer ->
+                                        directory.confirm(
+                                                key,
+                                                ((Answer.Found) answer).engine(),
+                                                verdict::complete)));
+                assertThat(verdict.get(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS)).isEmpty();
+            }
+            assertThat(asked).as("two for each that was not the last one").hasValue(6);
         }
     }
 
