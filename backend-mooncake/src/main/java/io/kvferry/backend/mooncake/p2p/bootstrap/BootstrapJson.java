@@ -183,7 +183,11 @@ final class BootstrapJson {
 
     private static int rank(String decimal) {
         try {
-            return Integer.parseInt(decimal);
+            int rank = Integer.parseInt(decimal);
+            if (rank < 0 || rank == Integer.MAX_VALUE) { // of that there is no next one
+                throw new KvFerryException(ErrorCode.PROTOCOL, "not a rank: " + decimal);
+            }
+            return rank;
         } catch (NumberFormatException e) {
             throw new KvFerryException(ErrorCode.PROTOCOL, "not a decimal number: " + decimal, e);
         }

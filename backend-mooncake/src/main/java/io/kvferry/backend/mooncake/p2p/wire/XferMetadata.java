@@ -29,6 +29,9 @@ public record XferMetadata(
         int remotePpSize,
         long layoutId,
         Optional<PeerExtension> extension) {
+    /// Of ranks in either direction: their product and sums fit an int.
+    private static final int MOST_RANKS = 1 << 14;
+
     public XferMetadata {
         Objects.requireNonNull(generation, "generation");
         Objects.requireNonNull(remoteHostname, "remoteHostname");
@@ -41,7 +44,9 @@ public record XferMetadata(
         if (remoteTpSize < 1
                 || remoteTpRank < 0
                 || remoteTpRank >= remoteTpSize
-                || remotePpSize < 1) {
+                || remotePpSize < 1
+                || remoteTpSize > MOST_RANKS
+                || remotePpSize > MOST_RANKS) {
             throw new IllegalArgumentException(
                     "inconsistent ranks: tp "
                             + remoteTpRank

@@ -14,6 +14,8 @@ import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -393,5 +395,17 @@ class BootstrapTest {
                         .POST(HttpRequest.BodyPublishers.ofString(body))
                         .build();
         return http.send(request, HttpResponse.BodyHandlers.ofString());
+    }
+
+    /// Sizes that are computed from them would be negative.
+    @ParameterizedTest
+    @ValueSource(strings = {"-1", "2147483647", "2147483648"})
+    void ranksThatNoWorkerCanHaveAreNoList(String rank) {
+        var list = "{'0':{'engine_id':'e','worker_addr':{'%s':{'0':'tcp://127.0.0.1:1'}}}}";
+        var body = list.formatted(rank).replace('\'', '"').getBytes(US_ASCII);
+        assertThatThrownBy(() -> BootstrapJson.readEntries(body))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL));
     }
 }

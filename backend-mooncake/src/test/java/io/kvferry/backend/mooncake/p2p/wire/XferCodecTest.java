@@ -10,6 +10,7 @@ import io.kvferry.spi.KvFerryException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.msgpack.core.MessagePack;
 import org.msgpack.core.MessagePacker;
 
@@ -234,6 +235,29 @@ class XferCodecTest {
         assertThatThrownBy(() -> XferEncoder.request(message))
                 .isInstanceOf(IllegalArgumentException.class)
                 .hasMessageContaining("not 2");
+    }
+
+    /// What a hold waits for is the product of two of them.
+    @ParameterizedTest
+    @ValueSource(ints = {1 << 30, Integer.MAX_VALUE})
+    void refusesMoreRanksThanAnyEngineHas(int size) {
+        var regions = WireRegions.NONE;
+        for (int[] sizes : new int[][] {{size, 1}, {1, size}}) {
+            assertThatThrownBy(() ->
+                            new XferMetadata(
+                                    Generation.G7,
+                                    "h",
+                                    1,
+                                    sizes[0],
+                                    0,
+                                    Map.of(),
+                                    regions,
+                                    sizes[1],
+                                    0,
+                                    Optional.empty()))
+                    .isInstanceOf(IllegalArgumentException.class)
+                    .hasMessageContaining("inconsistent ranks");
+        }
     }
 
     @Test
