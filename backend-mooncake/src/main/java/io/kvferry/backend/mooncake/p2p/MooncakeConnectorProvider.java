@@ -25,6 +25,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.time.Duration;
@@ -84,10 +85,14 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        return new MooncakeWorker(
-                context,
-                plane(context),
-                Rehearsal.begin(context, MooncakeConnectorProvider::plane));
+        DataPlane plane;
+        Optional<Rehearsal> rehearsal;
+        try (var parts = new OpeningParts()) {
+            plane = parts.add(plane(context), DataPlane::close);
+            rehearsal = Rehearsal.begin(context, MooncakeConnectorProvider::plane);
+            parts.keep();
+        }
+        return new MooncakeWorker(context, plane, rehearsal);
     }
 
     static DataPlane plane(WorkerContext context) {

@@ -14,7 +14,6 @@ import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.RegionMemory;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillService;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId.Direction;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -28,6 +27,7 @@ import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.net.TroubleReports;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -69,18 +69,22 @@ final class MooncakeWorker implements WorkerConnector {
     /// Of the channel's clock.
     private final TroubleReports troubles;
 
+    /// @param plane closed with the worker, also when there is none because this fails
     /// @param rehearsal under way, which ends before [#registerRegions] does
     MooncakeWorker(WorkerContext context, DataPlane plane, Optional<Rehearsal> rehearsal) {
         this.rehearsal = rehearsal;
         this.context = context;
-        this.troubles =
-                new TroubleReports(
-                        context.host().events(), context.instance(), context.rank().rank());
-        this.settings = MooncakeSettings.from(context.options());
         this.plane = plane;
-        this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
-        this.channel = new SideChannel(name("channel"), settings.curve());
-        try {
+        try (var parts = new OpeningParts()) {
+            parts.add(plane, DataPlane::close);
+            this.troubles =
+                    new TroubleReports(
+                            context.host().events(), context.instance(), context.rank().rank());
+            this.settings = MooncakeSettings.from(context.options());
+            this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
+            this.channel =
+                    parts.add(
+                            new SideChannel(name("channel"), settings.curve()), SideChannel::close);
             boolean leads =
                     context.config().role().produces()
                             && context.rank().rank() == 0
@@ -93,10 +97,7 @@ final class MooncakeWorker implements WorkerConnector {
                                             settings.bootstrapPort(),
                                             settings.secret()))
                             : Optional.empty();
-        } catch (KvFerryException e) {
-            channel.close();
-            plane.close();
-            throw e;
+            parts.keep();
         }
     }
 

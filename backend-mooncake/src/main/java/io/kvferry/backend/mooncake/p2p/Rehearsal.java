@@ -28,6 +28,7 @@ import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackends;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -108,9 +109,15 @@ final class Rehearsal {
                 || !BEGUN.compareAndSet(false, true)) {
             return Optional.empty();
         }
-        var rehearsal = new Rehearsal(context, planes);
-        rehearsal.thread.start();
-        return Optional.of(rehearsal);
+        try {
+            var rehearsal = new Rehearsal(context, planes);
+            rehearsal.thread.start();
+            return Optional.of(rehearsal);
+        } catch (OutOfMemoryError e) { // no thread: the connector works without
+            BEGUN.set(false);
+            LOG.info("no rehearsal for now: {}", e.toString());
+            return Optional.empty();
+        }
     }
 
     /// Returns at its end, or when it has taken too long.
@@ -201,7 +208,7 @@ final class Rehearsal {
     private static final class Actor implements AutoCloseable {
         final String engineId;
         private final MooncakeWorker worker;
-        private final Optional<ProvidedMemory> provided;
+        private Optional<ProvidedMemory> provided = Optional.empty();
         private final Map<TransferId, Completion.Result> completed = new HashMap<>();
         private long steps;
 
@@ -214,9 +221,17 @@ final class Rehearsal {
                 Arena arena) {
             this.engineId = "rehearsal-" + role;
             var context = context(of, role, engineId, sameHost, heard);
-            this.worker = new MooncakeWorker(context, planes.apply(context), Optional.empty());
             long bytes = (long) LAYERS * BLOCKS * BLOCK_BYTES;
-            this.provided = worker.provideMemory(bytes);
+            this.worker = new MooncakeWorker(context, planes.apply(context), Optional.empty());
+            try (var parts = new OpeningParts()) {
+                parts.add(this, Actor::close);
+                this.provided = worker.provideMemory(bytes);
+                register(arena, bytes);
+                parts.keep();
+            }
+        }
+
+        private void register(Arena arena, long bytes) {
             var memory =
                     provided.map(own -> own.range().hostSegment())
                             .orElseGet(() -> arena.allocate(bytes, 4096));
@@ -234,15 +249,7 @@ final class Rehearsal {
                                 BLOCK_BYTES,
                                 BLOCK_BYTES));
             }
-            boolean registered = false;
-            try {
-                worker.registerRegions(regions);
-                registered = true;
-            } finally {
-                if (!registered) {
-                    close();
-                }
-            }
+            worker.registerRegions(regions);
         }
 
         private static WorkerContext context(

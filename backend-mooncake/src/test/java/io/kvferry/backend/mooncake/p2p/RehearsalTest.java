@@ -8,9 +8,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.ListeningPorts;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
+import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
@@ -33,13 +36,17 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// What a connector does before its first request, so that this one finds everything loaded.
 class RehearsalTest {
@@ -93,6 +100,47 @@ class RehearsalTest {
                 sameHost,
                 Deadline.in(Duration.ofSeconds(60)));
         assertThat(ListeningPorts.now()).isEqualTo(ports);
+    }
+
+    /// No memory for the cache of the second side, when the first one stands.
+    @ParameterizedTest
+    @ValueSource(strings = {"offer", "register"})
+    void whatEndsInAnErrorLeavesNothing(String call) throws IOException {
+        var ports = ListeningPorts.now();
+        var planes = new AtomicInteger();
+        assertThatThrownBy(() ->
+                        Rehearsal.handOff(
+                                context(Map.of()),
+                                of ->
+                                        planes.incrementAndGet() == 1
+                                                ? MooncakeConnectorProvider.plane(of)
+                                                : failing(of, call),
+                                true,
+                                Deadline.in(Duration.ofSeconds(60))))
+                .isInstanceOf(OutOfMemoryError.class);
+        assertThat(ListeningPorts.now()).isEqualTo(ports);
+        assertThat(planes).hasValue(2);
+    }
+
+    /// A plane whose engine has no memory left for one of its calls.
+    private static DataPlane failing(WorkerContext context, String call) {
+        var plane = (OwnEngine) MooncakeConnectorProvider.plane(context);
+        var engine =
+                (TransferEngine)
+                        Proxy.newProxyInstance(
+                                RehearsalTest.class.getClassLoader(),
+                                new Class<?>[] {TransferEngine.class},
+                                (_, method, arguments) -> {
+                                    if (method.getName().equals(call)) {
+                                        throw new OutOfMemoryError("says the test");
+                                    }
+                                    try {
+                                        return method.invoke(plane.engine(), arguments);
+                                    } catch (InvocationTargetException e) {
+                                        throw e.getCause();
+                                    }
+                                });
+        return new OwnEngine(engine, true);
     }
 
     @Test

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
@@ -63,13 +64,12 @@ public final class BootstrapRegistrar implements AutoCloseable {
             Duration limit,
             Optional<FleetSecret> secret) {
         var registrar = new BootstrapRegistrar(base, registration, limit, secret);
-        try {
+        try (var parts = new OpeningParts()) {
+            parts.add(registrar, BootstrapRegistrar::close);
             registrar.first(Deadline.in(limit));
             registrar.thread.start();
+            parts.keep();
             return registrar;
-        } catch (KvFerryException e) {
-            registrar.close();
-            throw e;
         }
     }
 

@@ -17,6 +17,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -76,11 +77,18 @@ public final class DecodeService implements AutoCloseable {
         this.requests = requests;
         this.settings = settings;
         this.outbox = outbox;
-        this.loop = new SerialLoop(name);
-        this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
-        this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
-        channel.onIdleEnd(address -> loop.post(() -> directory.forgetWorker(address)));
-        this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
+        try (var parts = new OpeningParts()) {
+            this.loop = parts.add(new SerialLoop(name), SerialLoop::close);
+            this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
+            this.directory =
+                    parts.add(
+                            new EngineDirectory(
+                                    loop, settings.connectorTimeout(), settings.secret()),
+                            EngineDirectory::close);
+            this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
+            channel.onIdleEnd(address -> loop.post(() -> directory.forgetWorker(address)));
+            parts.keep();
+        }
     }
 
     private record Named(EngineDirectory.Key engine, String request) {}

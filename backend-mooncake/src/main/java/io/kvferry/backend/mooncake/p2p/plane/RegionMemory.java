@@ -7,6 +7,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -27,13 +28,12 @@ public final class RegionMemory implements AutoCloseable {
     public RegionMemory(DataPlane plane, List<KvRegion> regions) {
         this.regions = List.copyOf(regions);
         this.padding = regions.stream().mapToLong(region -> padding(region, regions)).toArray();
-        try {
+        try (var parts = new OpeningParts()) {
+            parts.add(this, RegionMemory::close);
             for (var piece : pieces(regions)) {
                 registered.add(plane.register(piece));
             }
-        } catch (RuntimeException e) {
-            close();
-            throw e;
+            parts.keep();
         }
     }
 

@@ -23,6 +23,7 @@ import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.time.Duration;
@@ -87,13 +88,17 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         this.namespace = namespace;
         this.settings = settings;
         this.outbox = outbox;
-        this.loop = new SerialLoop(name);
-        this.carrier =
-                switch (plane) {
-                    case OwnEngine own -> new EngineWrites(own.engine(), settings, outbox);
-                    case HostBackends backends -> new ReadOffers(backends, channel, loop, settings);
-                };
-        this.pushes = new PushQueue(carrier, loop, settings, outbox, this::pushed);
+        try (var parts = new OpeningParts()) {
+            this.loop = parts.add(new SerialLoop(name), SerialLoop::close);
+            this.carrier =
+                    switch (plane) {
+                        case OwnEngine own -> new EngineWrites(own.engine(), settings, outbox);
+                        case HostBackends backends ->
+                                new ReadOffers(backends, channel, loop, settings);
+                    };
+            this.pushes = new PushQueue(carrier, loop, settings, outbox, this::pushed);
+            parts.keep();
+        }
     }
 
     // Calls of the scheduler half.
