@@ -23,14 +23,11 @@ import java.nio.channels.FileLock;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.BitSet;
 import java.util.Optional;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -40,23 +37,19 @@ import java.util.function.Supplier;
 /// Threading: any thread.
 public final class SharedOwner implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedOwner.class);
-    private static final long LOOK_AGAIN_NANOS = TimeUnit.MICROSECONDS.toNanos(20);
-
-    /// After this wait a user is checked for being alive.
-    private static final Duration SUSPICION = Duration.ofMillis(2);
 
     /// Copies between processes are announced call by call; a user that is in one for so long does
     /// not run.
     private static final Duration LONGEST_CALL = Duration.ofSeconds(10);
 
     private final SharedFolder folder;
-    private final Supplier<AvailableMemory> available;
-    private final Function<MemorySegment, HostPages.Mapped> pages;
+    private final RegionFiles files;
     private final Arena arena = Arena.ofShared();
     private final SharedLocks ownerLocks;
     private final FileLock ownerLock;
     private final SharedLocks userLocks;
     private final ControlPage control;
+    private final AnnouncedCopies copies;
     private final boolean crossMemory;
     private final MemorySegment probe;
     private final ReentrantLock lock = new ReentrantLock();
@@ -73,8 +66,7 @@ public final class SharedOwner implements AutoCloseable {
             Function<MemorySegment, HostPages.Mapped> pages)
             throws IOException {
         this.folder = folder;
-        this.available = available;
-        this.pages = pages;
+        this.files = new RegionFiles(folder, available, pages);
         this.crossMemory = self.isPresent();
         SharedLocks ownerLocks = null;
         SharedLocks userLocks = null;
@@ -96,6 +88,7 @@ public final class SharedOwner implements AutoCloseable {
             }
             this.ownerLocks = ownerLocks;
             this.userLocks = userLocks;
+            this.copies = new AnnouncedCopies(folder, control, userLocks);
             done = true;
         } finally {
             if (!done) {
@@ -159,7 +152,7 @@ public final class SharedOwner implements AutoCloseable {
         Path path = folder.region(number);
         boolean done = false;
         try {
-            MemorySegment memory = Uninterrupted.files(() -> create(path, bytes, arena));
+            MemorySegment memory = files.create(path, bytes, arena);
             var made = Optional.of(new Pages(memory, slot, path));
             control.openRegion(slot, number, memory.address(), bytes, access);
             done = true;
@@ -186,7 +179,7 @@ public final class SharedOwner implements AutoCloseable {
         long number = nextNumber();
         Path path = folder.region(number);
         try {
-            MemorySegment memory = Uninterrupted.files(() -> create(path, bytes, arena));
+            MemorySegment memory = files.create(path, bytes, arena);
             offers.add(new Offer(number, memory));
             return Optional.of(memory);
         } catch (IOException e) {
@@ -221,44 +214,6 @@ public final class SharedOwner implements AutoCloseable {
     /// Memory that was offered, with the number of its file.
     private record Offer(long file, MemorySegment memory) {}
 
-    /// The whole of a new file, which is gone again when this fails.
-    private MemorySegment create(Path path, long bytes, Arena arena) throws IOException {
-        boolean done = false;
-        try (FileChannel file = SharedFolder.create(path)) {
-            MemorySegment memory = occupy(file, bytes, arena);
-            done = true;
-            return memory;
-        } finally {
-            if (!done) {
-                discard(path);
-            }
-        }
-    }
-
-    /// The whole of a new file, mapped, with room for each of its pages: touching memory that the
-    /// folder has no room for would kill the process later.
-    ///
-    /// @throws IOException when the folder has none
-    private MemorySegment occupy(FileChannel file, long bytes, Arena arena) throws IOException {
-        if (Files.getFileStore(folder.folder()).getUsableSpace() < bytes) {
-            throw new IOException("no space left");
-        }
-        // The pages of a folder in memory are taken from the host or its control group.
-        var memory = available.get();
-        if (bytes > memory.bytes()) {
-            throw new IOException(
-                    "more than the " + memory.bytes() + " bytes of " + memory.bound());
-        }
-        MemorySegment mapped = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
-        HostPages.adviseHuge(mapped); // before there are pages of another size
-        switch (pages.apply(mapped)) {
-            case ALL -> {}
-            case NO_ROOM -> throw new IOException("no space left");
-            case UNSUPPORTED -> SharedFolder.occupy(file, bytes);
-        }
-        return mapped;
-    }
-
     /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
     /// so that freeing it afterwards hurts nobody.
     ///
@@ -267,7 +222,7 @@ public final class SharedOwner implements AutoCloseable {
     ///   end its copy; the memory must not be reused then
     public void close(Pages pages, boolean kept, Duration patience) {
         control.closeRegion(pages.slot());
-        if (!awaitUsers(Deadline.in(patience))) {
+        if (!copies.awaitEnd(Deadline.in(patience))) {
             if (kept) {
                 throw new KvFerryException(
                         ErrorCode.TIMEOUT,
@@ -276,7 +231,7 @@ public final class SharedOwner implements AutoCloseable {
             LOG.warn(
                     "a peer on this host is still copying; its bytes go to memory that nobody reads any more");
         }
-        delete(pages.file());
+        RegionFiles.delete(pages.file());
         giveSlot(regions, pages.slot());
     }
 
@@ -297,7 +252,7 @@ public final class SharedOwner implements AutoCloseable {
     public void unlist(int slot, Duration patience) {
         control.closeRegion(slot);
         Duration limit = patience.compareTo(LONGEST_CALL) > 0 ? patience : LONGEST_CALL;
-        if (!awaitUsers(Deadline.in(limit))) {
+        if (!copies.awaitEnd(Deadline.in(limit))) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,
                     "a peer on this host is stopped in the middle of a copy to or from memory that is being unregistered; do not reuse the memory");
@@ -336,7 +291,7 @@ public final class SharedOwner implements AutoCloseable {
     ///   copy; the memory must not be reused then
     public void closeGrant(int slot, Extents covered, Duration patience) {
         control.closeGrant(slot);
-        if (!awaitUsers(slot, Deadline.in(patience))) {
+        if (!copies.awaitEnd(slot, Deadline.in(patience))) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,
                     "a peer on this host is stopped in the middle of a copy under a closed capability; do not reuse the memory");
@@ -363,66 +318,6 @@ public final class SharedOwner implements AutoCloseable {
             extents.give(first, covered.size());
         } finally {
             lock.unlock();
-        }
-    }
-
-    /// Waits until every copy that was announced when this was called has ended.
-    private boolean awaitUsers(Deadline deadline) {
-        return awaitUsers(ControlPage.ANY_GRANT, deadline);
-    }
-
-    /// @param grant leaves out copies that are made under another one
-    private boolean awaitUsers(int grant, Deadline deadline) {
-        for (int user = 0; user < ControlPage.USERS; user++) {
-            for (int lane = 0; lane < ControlPage.LANES; lane++) {
-                long seen = control.word(user, lane);
-                if (seen != 0 && !awaitLane(user, lane, seen, grant, deadline)) {
-                    return false;
-                }
-            }
-        }
-        return true;
-    }
-
-    private boolean awaitLane(int user, int lane, long seen, int grant, Deadline deadline) {
-        Deadline suspicious = Deadline.in(SUSPICION);
-        while (control.word(user, lane) == seen && !isUnderAnother(user, lane, grant)) {
-            if (suspicious.passed()) {
-                if (clearedIfDead(user, lane)) {
-                    return true;
-                }
-                suspicious = Deadline.in(SUSPICION.multipliedBy(10));
-            }
-            if (deadline.passed()) {
-                return false;
-            }
-            LockSupport.parkNanos(LOOK_AGAIN_NANOS);
-        }
-        return true;
-    }
-
-    private boolean isUnderAnother(int user, int lane, int grant) {
-        int of = control.laneGrant(user, lane);
-        return grant != ControlPage.ANY_GRANT && of != ControlPage.ANY_GRANT && of != grant;
-    }
-
-    /// Takes back what a user that has ended has announced. Under its lock, so that it is not the
-    /// next user's announcement.
-    private boolean clearedIfDead(int user, int lane) {
-        try {
-            Optional<FileLock> free = userLocks.take(user);
-            if (free.isPresent()) {
-                control.setWord(user, lane, 0);
-                free.get().release();
-            }
-            return free.isPresent();
-        } catch (IOException e) {
-            LOG.warn(
-                    "cannot tell whether user {} of {} lives: {}",
-                    user,
-                    folder.users(),
-                    e.toString());
-            return false;
         }
     }
 
@@ -455,25 +350,6 @@ public final class SharedOwner implements AutoCloseable {
             return nextNumber++;
         } finally {
             lock.unlock();
-        }
-    }
-
-    /// Deletes a file that may be mapped. The mapping lives as long as its arena, and would keep
-    /// the pages of a file that is only deleted.
-    private static void discard(Path path) {
-        try { // by name: an interrupt closes channels
-            Files.newOutputStream(path, StandardOpenOption.TRUNCATE_EXISTING).close();
-        } catch (IOException e) {
-            LOG.debug("{} is not emptied: {}", path, e.toString());
-        }
-        delete(path);
-    }
-
-    private static void delete(Path path) {
-        try {
-            Files.deleteIfExists(path);
-        } catch (IOException e) {
-            LOG.warn("{} stays behind: {}", path, e.toString());
         }
     }
 
