@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import static java.util.Objects.requireNonNull;
+
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -80,7 +82,7 @@ class PrivateFolderTest {
     @Test
     void refusesAFolderBelowOneOfAnotherUserBelowOneWithAStickyBit() throws Exception {
         chmod("1777", above);
-        giveAway(folder.getParent());
+        giveAway(requireNonNull(folder.getParent()));
         assertRefused(folder, "belongs to", "run chown on " + folder.getParent());
     }
 
