@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.bounded;
 
+import io.kvferry.spi.Deadline;
+
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Places and bytes in a queue that peers share. A peer that holds some already gets more only
-/// while it has no more of either than is free: one peer alone takes half of the room at most, two
-/// take a third each, and so on, so that there is room for whoever comes next.
+/// Places and bytes that peers share. A peer that holds some already gets more only while it has no
+/// more of either than is free: one peer alone takes half of the room at most, two take a third
+/// each, and so on, so that there is room for whoever comes next.
 ///
-/// Threading: any thread; never blocks.
-final class FairRoom {
+/// Threading: any thread; [#take] never blocks.
+public final class FairRoom {
     private final ReentrantLock lock = new ReentrantLock();
+    private final Condition given = lock.newCondition();
     private final Map<String, Share> shares = new HashMap<>();
     private int freePlaces;
     private long freeBytes;
@@ -24,22 +28,33 @@ final class FairRoom {
 
     /// @param places in all
     /// @param bytes in all
-    FairRoom(int places, long bytes) {
+    public FairRoom(int places, long bytes) {
         this.freePlaces = places;
         this.freeBytes = bytes;
+    }
+
+    /// Room for bytes alone, at most `most` and at most the given part of the heap.
+    public static FairRoom ofHeap(long most, int part) {
+        return new FairRoom(
+                Integer.MAX_VALUE, Math.min(most, Runtime.getRuntime().maxMemory() / part));
     }
 
     /// Takes a place and some bytes.
     ///
     /// @return whether there was room; then [#give] is due
-    boolean take(String peer, long bytes) {
+    public boolean take(String peer, long bytes) {
+        return take(peer, 1, bytes);
+    }
+
+    /// As [#take(String, long)], for several places or none.
+    public boolean take(String peer, int places, long bytes) {
         lock.lock();
         try {
             var share = shares.get(peer);
-            boolean fits = freePlaces > 0 && bytes <= freeBytes;
+            boolean fits = places <= freePlaces && bytes <= freeBytes;
             boolean fair =
                     share == null
-                            || share.places < freePlaces
+                            || share.places + places <= freePlaces - places
                                     && share.bytes + bytes <= freeBytes - bytes;
             if (!fits || !fair) {
                 return false;
@@ -48,25 +63,53 @@ final class FairRoom {
                 share = new Share();
                 shares.put(peer, share);
             }
-            change(share, 1, bytes);
+            change(share, places, bytes);
             return true;
         } finally {
             lock.unlock();
         }
     }
 
+    /// As [#take(String, int, long)], but waits until there is room.
+    ///
+    /// @return false when there was none in time, or the thread was interrupted
+    public boolean await(String peer, int places, long bytes, Deadline deadline) {
+        lock.lock();
+        try {
+            while (!take(peer, places, bytes)) {
+                if (deadline.passed()) {
+                    return false;
+                }
+                var _ = given.awaitNanos(deadline.remainingNanos());
+            }
+            return true;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /// @param bytes as in [#take]
-    void give(String peer, long bytes) {
+    public void give(String peer, long bytes) {
+        give(peer, 1, bytes);
+    }
+
+    /// @param places of those that were taken
+    /// @param bytes of those that were taken
+    public void give(String peer, int places, long bytes) {
         lock.lock();
         try {
             var share = shares.get(peer);
             if (share == null) {
                 throw new IllegalStateException(peer + " holds nothing");
             }
-            change(share, -1, -bytes);
-            if (share.places == 0) {
+            change(share, -places, -bytes);
+            if (share.places == 0 && share.bytes == 0) {
                 shares.remove(peer);
             }
+            given.signalAll();
         } finally {
             lock.unlock();
         }

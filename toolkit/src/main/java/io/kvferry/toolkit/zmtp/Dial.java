@@ -88,7 +88,14 @@ final class Dial implements AutoCloseable {
 
     /// Connects and makes the handshake. The dial is to be closed also when this throws.
     ZmtpConnection open(Deadline deadline) throws IOException {
-        var made = ZmtpConnection.open(connect(deadline), terms, deadline, room, unsentRoom, clock);
+        var made =
+                ZmtpConnection.open(
+                        connect(deadline),
+                        terms,
+                        deadline,
+                        ReceiveRoom.of(room),
+                        unsentRoom,
+                        clock);
         if (!adopt(made)) {
             made.close();
             throw new IOException("given up");

@@ -4,7 +4,9 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.FullPort;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -24,8 +26,8 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadFactory;
 
 /// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
-/// bound a connection makes room: the oldest of those that are still in their handshake, and where
-/// there is none the one that has been silent longest.
+/// bound a connection of the host that has the most makes room: the oldest of those that are still
+/// in their handshake, and where there is none the one that has been silent longest.
 ///
 /// Where requests are answered on the thread that reads them, a connection that has asked a few
 /// times has a platform thread, which wakes up sooner, until it is idle.
@@ -50,7 +52,7 @@ final class RouterPort implements AutoCloseable {
     /// How long a peer may take to read an answer.
     private static final Duration READ_LIMIT = Duration.ofSeconds(30);
 
-    /// Messages that are being received or handed over, all connections together.
+    /// Messages that are being received or handed over, all connections together, see [FairRoom].
     private static final long MOST_BYTES = 256L << 20;
 
     private static final int PART_OF_HEAP = 8;
@@ -60,7 +62,7 @@ final class RouterPort implements AutoCloseable {
     private final SideChannel.Requests requests;
     private final ScheduledExecutorService clock;
     private final int mostConnections;
-    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final FairRoom room;
     private final ByteBudget unsentRoom;
     private final Semaphore slots = new Semaphore(MOST_THREADS);
     private final ThreadFactory threads;
@@ -85,10 +87,12 @@ final class RouterPort implements AutoCloseable {
                 requests,
                 clock,
                 MOST_CONNECTIONS,
+                FairRoom.ofHeap(MOST_BYTES, PART_OF_HEAP),
                 ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP),
                 Thread.ofPlatform().daemon().name(name + "-visitor").factory());
     }
 
+    /// @param room for messages that are being received or handed over
     /// @param unsentRoom for answers that have not been sent, all connections together
     /// @param threads makes those of connections that ask often
     RouterPort(
@@ -99,10 +103,12 @@ final class RouterPort implements AutoCloseable {
             SideChannel.Requests requests,
             ScheduledExecutorService clock,
             int mostConnections,
+            FairRoom room,
             ByteBudget unsentRoom,
             ThreadFactory threads) {
         this.threads = threads;
         this.mostConnections = mostConnections;
+        this.room = room;
         this.unsentRoom = unsentRoom;
         this.name = name;
         this.keys = keys;
@@ -123,14 +129,14 @@ final class RouterPort implements AutoCloseable {
     }
 
     private void accepted(SocketChannel channel) throws IOException {
+        var visitor = new Visitor(channel);
         if (visitors.size() >= mostConnections) {
-            visitors.stream()
+            FullPort.crowd(visitors, visitor.from, Visitor::host).stream()
                     .min(Comparator.comparing(Visitor::known).thenComparingLong(Visitor::lastHeard))
                     .ifPresent(Visitor::cutOff);
         }
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
         channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-        var visitor = new Visitor(channel);
         visitors.add(visitor);
         boolean begun = false;
         try {
@@ -172,7 +178,7 @@ final class RouterPort implements AutoCloseable {
                                 new ZmtpHandshake.Terms(
                                         ZmtpHandshake.Role.ROUTER, keys, requests.shares()),
                                 Deadline.in(HANDSHAKE_LIMIT),
-                                room,
+                                ReceiveRoom.of(room, from),
                                 unsentRoom,
                                 clock);
                 connection = Optional.of(made);

@@ -95,7 +95,7 @@ final class ZmtpConnection implements AutoCloseable {
             SocketChannel channel,
             ZmtpHandshake.Terms terms,
             Deadline deadline,
-            ByteBudget room,
+            ReceiveRoom room,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock)
             throws IOException {

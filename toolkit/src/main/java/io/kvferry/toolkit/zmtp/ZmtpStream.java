@@ -4,7 +4,6 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.bounded.ByteBudget;
 
 import org.jspecify.annotations.Nullable;
 
@@ -42,7 +41,7 @@ final class ZmtpStream {
     private final Socket socket;
     private final InputStream in;
     private final OutputStream out;
-    private final ByteBudget room;
+    private final ReceiveRoom room;
     private final byte[] buffer = new byte[BUFFER_BYTES];
     private int from;
     private int to;
@@ -67,7 +66,7 @@ final class ZmtpStream {
         }
     }
 
-    ZmtpStream(SocketChannel channel, ByteBudget room) throws IOException {
+    ZmtpStream(SocketChannel channel, ReceiveRoom room) throws IOException {
         this.socket = channel.socket();
         this.in = socket.getInputStream();
         this.out = socket.getOutputStream();
@@ -125,7 +124,7 @@ final class ZmtpStream {
         while (filled < size) {
             if (filled == body.length) {
                 int larger = (int) Math.min(size, body.length * 2L);
-                take(larger - body.length);
+                take(larger - body.length, deadline);
                 body = Arrays.copyOf(body, larger);
             }
             fill(body, filled, body.length - filled, deadline);
@@ -134,11 +133,10 @@ final class ZmtpStream {
         return body;
     }
 
-    private void take(int bytes) {
-        if (!room.take(bytes)) {
+    private void take(int bytes, Deadline deadline) {
+        if (!room.take(bytes, deadline)) {
             throw new KvFerryException(
-                    ErrorCode.NO_MEMORY,
-                    "over " + room.limit() + " bytes of messages are being received");
+                    ErrorCode.NO_MEMORY, "too many bytes of messages are being received");
         }
         held += bytes;
     }

@@ -139,7 +139,7 @@ class RequesterLimitsTest {
                         channel,
                         new ZmtpHandshake.Terms(ZmtpHandshake.Role.ROUTER, Optional.empty(), false),
                         Deadline.in(LONG),
-                        room,
+                        ReceiveRoom.of(room),
                         room,
                         clock);
         byte[] message = connection.receive();

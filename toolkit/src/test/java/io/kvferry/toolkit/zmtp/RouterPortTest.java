@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -31,6 +32,14 @@ class RouterPortTest {
     private static final int MOST = 8;
     private static final int ROOM = 1 << 20;
 
+    /// For messages that are being received.
+    private static final int RECEIVED = 4 << 20;
+
+    private static final int LARGE = 1_000_000;
+
+    /// Another host than that of the friends, whose address is the first of this one.
+    private static final String ELSEWHERE = "127.0.0.2";
+
     private final ScheduledThreadPoolExecutor clock = new ScheduledThreadPoolExecutor(1);
     private final BlockingQueue<SideChannel.Asker> gone = new LinkedBlockingQueue<>();
     private final BlockingQueue<SideChannel.Asker> hoarders = new LinkedBlockingQueue<>();
@@ -46,7 +55,7 @@ class RouterPortTest {
                     new SideChannel.Requests() {
                         @Override
                         public void onRequest(SideChannel.Asker asker, byte[] message) {
-                            if (message.length == 1) {
+                            if (message.length == 1 || message.length == LARGE) {
                                 asker.answer(new byte[100]);
                             } else {
                                 hoarders.add(asker);
@@ -66,6 +75,7 @@ class RouterPortTest {
                     requests,
                     clock,
                     MOST,
+                    new FairRoom(Integer.MAX_VALUE, RECEIVED),
                     new ByteBudget(ROOM),
                     Thread.ofPlatform().factory());
         } catch (IOException e) {
@@ -83,8 +93,13 @@ class RouterPortTest {
     }
 
     private Socket stranger() throws IOException {
+        return stranger("127.0.0.1");
+    }
+
+    private Socket stranger(String from) throws IOException {
         var socket = new Socket();
         open.add(socket);
+        socket.bind(new InetSocketAddress(from, 0));
         socket.setReceiveBufferSize(4 << 10);
         socket.setSoTimeout((int) SOON.toMillis());
         int number =
@@ -102,10 +117,20 @@ class RouterPortTest {
 
     /// Length of the answer.
     private int asks(SideChannel channel) throws InterruptedException {
+        return length(ask(channel, 1));
+    }
+
+    private static int length(BlockingQueue<Object> heard) throws InterruptedException {
+        var answer = heard.poll(SOON.toSeconds(), TimeUnit.SECONDS);
+        assertThat(answer).isInstanceOf(Integer.class);
+        return (Integer) answer;
+    }
+
+    private BlockingQueue<Object> ask(SideChannel channel, int bytes) {
         var heard = new LinkedBlockingQueue<Object>();
         channel.exchange(
                 port.address(),
-                new byte[1],
+                new byte[bytes],
                 SOON,
                 SOON,
                 new SideChannel.Answers() {
@@ -120,9 +145,67 @@ class RouterPortTest {
                         heard.add(failure);
                     }
                 });
-        var answer = heard.poll(SOON.toSeconds(), TimeUnit.SECONDS);
-        assertThat(answer).isInstanceOf(Integer.class);
-        return (Integer) answer;
+        return heard;
+    }
+
+    @Test
+    void manyConnectionsOfOneHostMakeRoomForEachOther() throws Exception {
+        var friends = new ArrayList<SideChannel>();
+        try {
+            for (int i = 0; i < MOST / 2; i++) {
+                friends.add(known());
+            }
+            for (int i = 0; i < 3 * MOST; i++) {
+                var stranger = stranger(ELSEWHERE);
+                stranger.getOutputStream().write(ZmtpTest.hello("00026161"));
+                assertThat(hoarder().host()).as("has made its handshake").isEqualTo(ELSEWHERE);
+            }
+            for (var friend : friends) {
+                asks(friend);
+            }
+            assertThat(gone).extracting(SideChannel.Asker::host).containsOnly(ELSEWHERE);
+        } finally {
+            friends.forEach(SideChannel::close);
+        }
+    }
+
+    /// All of it but the last bytes.
+    private void sendPart(Socket socket) throws IOException {
+        socket.getOutputStream().write(ZmtpTest.hello("02%016x".formatted(LARGE)));
+        socket.getOutputStream().write(new byte[LARGE - 100]);
+    }
+
+    @Test
+    void unfinishedMessagesTakeTheRoomOfTheirHostOnly() throws Exception {
+        for (int i = 0; i < RECEIVED / LARGE / 2; i++) {
+            sendPart(stranger(ELSEWHERE));
+        }
+        for (int i = 0; i < 3; i++) { // these are not read to their end
+            var more = stranger(ELSEWHERE);
+            more.getOutputStream().write(ZmtpTest.hello("02%016x".formatted(LARGE)));
+            more.getOutputStream().write(new byte[64 << 10]);
+        }
+        try (var friend = known()) {
+            assertThat(length(ask(friend, LARGE))).isEqualTo(100);
+        }
+    }
+
+    @Test
+    void aMessageWaitsForRoom() throws Exception {
+        var strangers = new ArrayList<Socket>();
+        for (int i = 0; i < RECEIVED / LARGE / 2; i++) {
+            var stranger = stranger();
+            strangers.add(stranger);
+            sendPart(stranger);
+        }
+        try (var friend = known()) {
+            var heard = ask(friend, LARGE);
+            assertThat(heard.poll(200, TimeUnit.MILLISECONDS)).as("no room yet").isNull();
+            for (var stranger : strangers) {
+                stranger.close();
+            }
+            assertThat(length(heard)).isEqualTo(100);
+        }
     }
 
     @Test

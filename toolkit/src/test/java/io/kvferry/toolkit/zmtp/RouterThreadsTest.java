@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -66,6 +67,7 @@ class RouterThreadsTest {
                         new Answering(),
                         clock,
                         1000,
+                        new FairRoom(Integer.MAX_VALUE, ROOM),
                         new ByteBudget(ROOM),
                         threads);
         open.add(port);
