@@ -13,6 +13,10 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -20,9 +24,11 @@ import java.util.concurrent.locks.LockSupport;
 ///
 /// A process that is out of file descriptors, memory or threads loses single connections, not the
 /// port: the loop backs off and goes on. A listening socket that somebody else closed (an interrupt
-/// does) is bound again to the same address.
+/// does) is bound again to the same address. A thread that ends all the same, for want of memory to
+/// survive with, is replaced.
 ///
-/// Threading: one platform thread accepts and hands over; the rest may be called from any.
+/// Threading: one platform thread accepts and hands over, and one that all loops share looks after
+/// it; the rest may be called from any.
 public final class AcceptLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(AcceptLoop.class);
     private static final int BACKLOG = 512;
@@ -37,10 +43,21 @@ public final class AcceptLoop implements AutoCloseable {
 
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
 
+    /// Looks after the thread within the time after which the port counts as out of order.
+    private static final int LOOKS = 5;
+
+    /// Between replacements of the thread.
+    private static final long LAST_PAUSE = TimeUnit.SECONDS.toNanos(30);
+
+    private static final ScheduledThreadPoolExecutor WATCH = watch();
+
     private final SocketAddress address;
     private final Duration troubleAfter;
     private final Handler handler;
-    private final Thread thread;
+    private final String name;
+    private final ThreadFactory threads;
+    private volatile Future<?> looks = CompletableFuture.completedFuture(null);
+    private volatile Thread thread;
     private volatile ServerSocketChannel listener;
     private volatile boolean closed;
     private volatile long failingSince;
@@ -52,6 +69,11 @@ public final class AcceptLoop implements AutoCloseable {
     private volatile String lastFailure = "";
     private long backOff = FIRST_BACK_OFF;
 
+    /// Until the next replacement of the thread, and when it may be; of the watch.
+    private long pause;
+
+    private long notBefore = System.nanoTime();
+
     /// Takes accepted connections.
     @FunctionalInterface
     public interface Handler {
@@ -61,29 +83,67 @@ public final class AcceptLoop implements AutoCloseable {
     }
 
     private AcceptLoop(
-            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter)
+            String name,
+            ServerSocketChannel listener,
+            Handler handler,
+            Duration troubleAfter,
+            ThreadFactory threads)
             throws IOException {
+        this.name = name;
+        this.threads = threads;
         this.troubleAfter = troubleAfter;
         this.listener = listener;
         this.address = listener.getLocalAddress();
         this.handler = handler;
-        this.thread = Thread.ofPlatform().name(name).daemon().unstarted(this::run);
+        this.thread = threads.newThread(this::run);
+        this.pause = troubleAfter.toNanos() / LOOKS;
+    }
+
+    private void begin() {
+        thread.start();
+        boolean watched = false;
+        try {
+            looks =
+                    WATCH.scheduleWithFixedDelay(
+                            this::lookAfterThread, pause, pause, TimeUnit.NANOSECONDS);
+            watched = true;
+        } finally {
+            closed |= !watched;
+        }
+    }
+
+    private static ScheduledThreadPoolExecutor watch() {
+        var watch =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name("kvferry-accept-watch").daemon().factory());
+        watch.setRemoveOnCancelPolicy(true);
+        return watch;
     }
 
     /// Starts accepting.
     ///
     /// @param listener bound and blocking; the loop closes it, also when it does not start
     public static AcceptLoop start(String name, ServerSocketChannel listener, Handler handler) {
-        return start(name, listener, handler, TROUBLE_AFTER);
+        return start(
+                name,
+                listener,
+                handler,
+                TROUBLE_AFTER,
+                Thread.ofPlatform().name(name).daemon().factory());
     }
 
     /// @param troubleAfter how long nothing may be accepted before [#trouble] says so
+    /// @param threads makes the one that accepts
     static AcceptLoop start(
-            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter) {
+            String name,
+            ServerSocketChannel listener,
+            Handler handler,
+            Duration troubleAfter,
+            ThreadFactory threads) {
         try (var parts = new OpeningParts()) {
             parts.add(listener, AcceptLoop::closeQuietly);
-            var loop = new AcceptLoop(name, listener, handler, troubleAfter);
-            loop.thread.start();
+            var loop = new AcceptLoop(name, listener, handler, troubleAfter, threads);
+            loop.begin();
             parts.keep();
             return loop;
         } catch (IOException e) {
@@ -99,6 +159,24 @@ public final class AcceptLoop implements AutoCloseable {
             } catch (Throwable t) { // whatever it was, the next connection is to be served
                 survive(t);
             }
+        }
+    }
+
+    /// Replaces a thread that has ended, with longer and longer pauses between.
+    private void lookAfterThread() {
+        try {
+            long now = System.nanoTime();
+            if (closed || thread.isAlive() || now - notBefore < 0) {
+                return;
+            }
+            notBefore = now + pause;
+            pause = Math.min(2 * pause, LAST_PAUSE);
+            var next = threads.newThread(this::run);
+            next.start();
+            thread = next;
+            LOG.warn("the thread of {} on {} had ended, and was replaced", name, address);
+        } catch (Throwable t) { // most likely there is no memory for a thread: the next look
+            lastFailure = "no thread: " + t.getClass().getName();
         }
     }
 
@@ -158,7 +236,7 @@ public final class AcceptLoop implements AutoCloseable {
             lastFailure = t.toString();
             if (first) {
                 failingSince = System.nanoTime() | 1;
-                LOG.warn("{} on {} failed, and is tried again", thread.getName(), address, t);
+                LOG.warn("{} on {} failed, and is tried again", name, address, t);
             }
         } catch (Throwable again) { // no memory for the message either
             lastFailure = "out of memory";
@@ -174,13 +252,13 @@ public final class AcceptLoop implements AutoCloseable {
     public Optional<String> trouble() {
         long since = failingSince;
         if (!closed && !thread.isAlive()) {
-            return Optional.of(thread.getName() + " has ended");
+            return Optional.of(name + " has ended");
         }
         return !closed
                         && since != 0
                         && System.nanoTime() - since > troubleAfter.toNanos()
                         && !listensAgain()
-                ? Optional.of(thread.getName() + " accepts no connections: " + lastFailure)
+                ? Optional.of(name + " accepts no connections: " + lastFailure)
                 : Optional.empty();
     }
 
@@ -194,11 +272,12 @@ public final class AcceptLoop implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
+        looks.cancel(false);
         closeQuietly(listener);
         LockSupport.unpark(thread);
         // What the handler is given must not reach it after this.
         if (!Uninterrupted.join(thread, CLOSE_LIMIT)) {
-            LOG.warn("{} did not end within {}", thread.getName(), CLOSE_LIMIT);
+            LOG.warn("{} did not end within {}", name, CLOSE_LIMIT);
         }
     }
 

@@ -17,10 +17,12 @@ import java.net.Socket;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 
 class AcceptLoopTest {
     private final AtomicBoolean failing = new AtomicBoolean();
+
     private final ServerSocketChannel listener = listen();
     private final int port = listener.socket().getLocalPort();
     private final AcceptLoop loop =
@@ -34,7 +36,8 @@ class AcceptLoopTest {
                         connection.write(java.nio.ByteBuffer.wrap(new byte[] {7}));
                         connection.close();
                     },
-                    Duration.ofMillis(50));
+                    Duration.ofMillis(50),
+                    Thread.ofPlatform().daemon().name("test").factory());
 
     @AfterEach
     void close() {
@@ -51,6 +54,10 @@ class AcceptLoopTest {
     }
 
     private boolean serves() {
+        return serves(port);
+    }
+
+    private static boolean serves(int port) {
         try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
             socket.setSoTimeout(2_000);
             return socket.getInputStream().read() == 7;
@@ -76,6 +83,30 @@ class AcceptLoopTest {
         failing.set(false);
         assertThat(becomes(this::serves)).isTrue();
         assertThat(becomes(() -> loop.trouble().isEmpty())).isTrue();
+    }
+
+    @Test
+    void aThreadThatHasEndedIsReplaced() throws IOException {
+        var listener = listen();
+        var threads = new AtomicInteger();
+        try (var mortal =
+                AcceptLoop.start(
+                        "mortal",
+                        listener,
+                        connection -> {
+                            connection.write(java.nio.ByteBuffer.wrap(new byte[] {7}));
+                            connection.close();
+                        },
+                        Duration.ofMillis(50),
+                        work ->
+                                Thread.ofPlatform()
+                                        .daemon()
+                                        .unstarted(
+                                                threads.getAndIncrement() < 2 ? () -> {} : work))) {
+            assertThat(becomes(() -> serves(listener.socket().getLocalPort()))).isTrue();
+            assertThat(mortal.trouble()).isEmpty();
+        }
+        assertThat(threads).hasValue(3);
     }
 
     @Test
