@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -19,8 +20,13 @@ public final class RawSocket implements AutoCloseable {
     private final Socket socket;
 
     public RawSocket(int port) {
+        this(port, "127.0.0.1");
+    }
+
+    /// @param from its own address
+    public RawSocket(int port, String from) {
         try {
-            socket = new Socket("127.0.0.1", port);
+            socket = new Socket("127.0.0.1", port, InetAddress.ofLiteral(from), 0);
             socket.setTcpNoDelay(true);
             socket.setSoTimeout(10_000);
         } catch (IOException e) {

@@ -113,7 +113,7 @@ class ShortageTest {
                         "bytes=6291456",
                         "shared-memory=false",
                         "-XX:MaxDirectMemorySize=7m",
-                        "max-connections=128")) {
+                        "max-connections=256")) {
             int data = dataPort(child);
             var open = new ArrayList<RawSocket>();
             try {

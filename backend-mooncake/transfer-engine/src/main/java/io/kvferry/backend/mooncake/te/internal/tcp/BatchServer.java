@@ -73,11 +73,19 @@ final class BatchServer {
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return false;
         }
+        boolean awaited =
+                !wire.in.buffered(DataFrames.BATCH_HEADER + count * DataFrames.BATCH_ENTRY);
+        if (awaited) {
+            wire.beginTogether();
+        }
         ByteBuffer in = wire.in.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         long capability = in.getLong();
         token = in.getLong(); // before it is looked up: either this sees the fence or it is seen
         readTable(wire, count);
+        if (awaited) {
+            wire.begin();
+        }
         refusedRange = 0;
         int code =
                 fences.refuses(token)
@@ -115,10 +123,12 @@ final class BatchServer {
     ///
     /// @param ending ends whatever else is under way with a token; false when it does not end
     void fence(Wire wire, LongPredicate ending) throws IOException {
+        wire.beginTogether();
         ByteBuffer in = wire.in.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         in.getLong();
         long ended = in.getLong();
+        wire.begin();
         if (wanted != incarnation) {
             reply(wire, ErrorCode.STALE_INCARNATION.wire(), 0);
             return;

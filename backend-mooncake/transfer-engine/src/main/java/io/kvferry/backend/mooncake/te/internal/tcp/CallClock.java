@@ -34,6 +34,11 @@ final class CallClock {
         hardLimit = armed(System.nanoTime() + afterNanos);
     }
 
+    /// Limits all calls from now on together to the stall limit.
+    void end() {
+        end(stallNanos);
+    }
+
     /// No call has a limit any more.
     void rest() {
         hardLimit = UNARMED;

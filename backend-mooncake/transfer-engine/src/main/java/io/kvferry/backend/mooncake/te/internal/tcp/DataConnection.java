@@ -58,6 +58,9 @@ final class DataConnection implements Runnable, Holders.Holder {
 
     private volatile long idleSince = System.nanoTime();
 
+    /// Whether a part of a header has come, and the rest is awaited.
+    private volatile boolean begun;
+
     /// @param host where the peer is
     DataConnection(
             DataServer server,
@@ -130,15 +133,29 @@ final class DataConnection implements Runnable, Holders.Holder {
             if (!wire.in.buffered(1)) {
                 wire.rest();
                 idleSince = System.nanoTime();
-                boolean more = wire.in.await();
-                idleSince = 0;
-                if (!more) {
+                if (!wire.in.await()) {
                     return false;
                 }
             }
+            if (!wire.in.buffered(DataFrames.HEADER)) {
+                awaitHeader();
+            }
+            idleSince = 0;
         }
         wire.begin();
         return true;
+    }
+
+    /// The rest of a header whose beginning has come. Until it is there the connection counts as
+    /// one that rests: nobody is let down when it makes room for another.
+    private void awaitHeader() throws IOException {
+        if (idleSince == 0) {
+            idleSince = System.nanoTime();
+        }
+        begun = true;
+        wire.beginTogether();
+        var _ = wire.in.need(DataFrames.HEADER);
+        begun = false;
     }
 
     private boolean serve() throws IOException {
@@ -236,6 +253,16 @@ final class DataConnection implements Runnable, Holders.Holder {
     /// When it became idle, or 0 while a request is served.
     long idleSince() {
         return idleSince;
+    }
+
+    /// Whether it has sent the beginning of a header and nothing more.
+    boolean hasBegun() {
+        return begun;
+    }
+
+    /// Where the peer is.
+    String host() {
+        return host;
     }
 
     @Override

@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.backend.mooncake.te.internal.memory.TransferFences;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.FullPort;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -20,6 +21,7 @@ import java.net.StandardSocketOptions;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -28,9 +30,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Accepts data connections and keeps them open. At the bound the connection that has rested
-/// longest makes room; if none rests, the newcomer is dropped. A connection that cannot be served
-/// for want of memory or threads is closed, and the port goes on.
+/// Accepts data connections and keeps them open. A host that has as many as are free, or the host
+/// that has the most at the bound, gets one more only for one of its own that rests: first one that
+/// has sent the beginning of a request, then the one that has rested longest. If none rests, the
+/// newcomer is dropped. A connection that cannot be served for want of memory or threads is closed,
+/// and the port goes on.
 ///
 /// Threading: one platform thread accepts, each connection has one: they are on the latency path.
 public final class DataServer implements AutoCloseable {
@@ -87,8 +91,9 @@ public final class DataServer implements AutoCloseable {
     }
 
     private void accepted(SocketChannel channel) throws IOException {
-        if (connections.size() >= config.maxConnections() && !makeRoom()) {
-            LOG.warn("data connection refused: {} are open and busy", config.maxConnections());
+        var host = host(channel);
+        if (!makeRoom(host)) {
+            LOG.debug("data connection of {} refused: too many are open and busy", host);
             channel.close();
             return;
         }
@@ -98,7 +103,7 @@ public final class DataServer implements AutoCloseable {
         Staging.Pair buffers = staging.take();
         boolean begun = false;
         try {
-            begin(channel, buffers);
+            begin(channel, host, buffers);
             begun = true;
         } finally {
             if (!begun) {
@@ -107,7 +112,7 @@ public final class DataServer implements AutoCloseable {
         }
     }
 
-    private void begin(SocketChannel channel, Staging.Pair buffers) {
+    private void begin(SocketChannel channel, String host, Staging.Pair buffers) {
         var wire = new Wire(channel, config, watchdog, buffers);
         @Nullable DataConnection connection = null;
         boolean begun = false;
@@ -115,7 +120,7 @@ public final class DataServer implements AutoCloseable {
             var made =
                     new DataConnection(
                             this,
-                            host(channel),
+                            host,
                             wire,
                             regions,
                             grants,
@@ -160,18 +165,29 @@ public final class DataServer implements AutoCloseable {
         return refused.total();
     }
 
-    private boolean makeRoom() {
+    /// Whether there is room for one more connection of a host, possibly in the place of another.
+    private boolean makeRoom(String host) {
+        int free = config.maxConnections() - connections.size();
+        if (free <= 0) {
+            return drop(longestAtRest(FullPort.crowd(connections, host, DataConnection::host)));
+        }
+        var others = connections.stream().filter(other -> other.host().equals(host)).toList();
+        return others.size() < Math.max(free, 1) || drop(longestAtRest(others));
+    }
+
+    private static @Nullable DataConnection longestAtRest(List<DataConnection> connections) {
         long now = System.nanoTime();
         DataConnection oldest = null;
         long longest = -1;
         for (DataConnection connection : connections) {
             long since = connection.idleSince();
-            if (since != 0 && now - since > longest) {
-                longest = now - since;
+            long rest = connection.hasBegun() ? Long.MAX_VALUE : now - since;
+            if (since != 0 && rest > longest) {
+                longest = rest;
                 oldest = connection;
             }
         }
-        return drop(oldest);
+        return oldest;
     }
 
     private boolean drop(@Nullable DataConnection connection) {

@@ -69,6 +69,12 @@ public final class Wire implements AutoCloseable {
         out.begin();
     }
 
+    /// As [#begin()], with the stall limit for all calls until the next beginning together.
+    void beginTogether() {
+        begin();
+        clock.end();
+    }
+
     /// Stops the clocks: the connection may now rest as long as it likes.
     public void rest() {
         clock.rest();

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.internal.Incarnation;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/// The data port while one host has as many connections as it gets.
+class CrowdedDataPortTest {
+    /// More than the port has in all.
+    private static final int SLOW = 1_100;
+
+    private static final Duration LIMIT = Duration.ofSeconds(20);
+
+    private static JavaTransferEngine engine(String... more) {
+        var options = new java.util.HashMap<String, String>(Map.of("shared-memory", "false"));
+        for (int i = 0; i < more.length; i += 2) {
+            options.put(more[i], more[i + 1]);
+        }
+        return JavaTransferEngine.start(EngineConfig.from(options));
+    }
+
+    @Test
+    void slowConnectionsOfOneHostLeaveRoomForAnother() throws IOException {
+        var slow = new ArrayList<RawSocket>();
+        try (var target = engine();
+                var early = engine();
+                var late = engine()) {
+            var far = target.allocate(4096);
+            assertThat(write(early, target, far)).isInstanceOf(TransferOutcome.Completed.class);
+            int port = DataPortTest.dataPort(target);
+            for (int i = 0; i < SLOW; i++) {
+                var socket = new RawSocket(port, "127.0.0.2");
+                slow.add(socket);
+                sendIfOpen(socket);
+            }
+            assertThat(write(early, target, far)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(write(late, target, far)).isInstanceOf(TransferOutcome.Completed.class);
+        } finally {
+            for (var socket : slow) {
+                socket.close();
+            }
+        }
+    }
+
+    private static TransferOutcome write(
+            JavaTransferEngine from, JavaTransferEngine to, RegisteredMemory far) {
+        var near = from.allocate(4096);
+        return from.transfer(
+                TransferRequest.write(
+                        to.info().segmentName(),
+                        Ranges.of(near.address(), far.address(), 4096),
+                        Deadline.in(LIMIT)));
+    }
+
+    private static boolean sendIfOpen(RawSocket socket) {
+        try {
+            socket.send(new byte[1]);
+            return true;
+        } catch (IOException _) { // it has made room for the next one
+            return false;
+        }
+    }
+
+    @Test
+    void headersThatTrickleAreCutOff() throws Exception {
+        try (var target = engine("stall-timeout-ms", "700")) {
+            int port = DataPortTest.dataPort(target);
+            try (var peer = new RawSocket(port)) {
+                assertTricklesNoFurtherThan(DataFrames.HEADER - 1, peer);
+            }
+            var memory = target.allocate(4096);
+            int entries = 4;
+            var message = ByteBuffer.allocate(24 + 24).order(ByteOrder.LITTLE_ENDIAN);
+            message.put(RawSocket.header(4 * 8, entries, DataFrames.BATCH_READ));
+            message.putLong(Incarnation.shortForm(target.info().incarnation()));
+            try (var peer = new RawSocket(port)) {
+                peer.send(message.array());
+                assertTricklesNoFurtherThan(entries * DataFrames.BATCH_ENTRY - 1, peer);
+            }
+            assertThat(memory.bytes()).isEqualTo(4096);
+        }
+    }
+
+    /// A byte every 200 ms, which is no stall.
+    private static void assertTricklesNoFurtherThan(int bytes, RawSocket peer) throws Exception {
+        int sent = 0;
+        while (sent < bytes && sendIfOpen(peer)) {
+            sent++;
+            TimeUnit.MILLISECONDS.sleep(200);
+        }
+        assertThat(sent).isLessThan(bytes);
+    }
+}
