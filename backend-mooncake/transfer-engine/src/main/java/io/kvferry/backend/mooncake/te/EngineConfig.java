@@ -38,7 +38,7 @@ import java.util.TreeMap;
 /// @param stallTimeout longest wait without any progress on a data connection in use
 /// @param drainTimeout wait of an unregistration before it cuts off peers that use the memory
 /// @param handshakeMaxBytes bound of one handshake frame
-/// @param maxNotifications received and not yet taken; beyond it senders are refused
+/// @param maxNotifications received from one host and not yet taken; beyond it senders are refused
 /// @param maxNotificationBytes heap that these may occupy; never more than a sixteenth of it
 /// @param checksum whether CRC32C goes with the bytes between kvferry peers over TCP
 /// @param extension whether kvferry peers are told that this is one

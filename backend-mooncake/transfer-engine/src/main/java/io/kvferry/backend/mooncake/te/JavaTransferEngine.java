@@ -205,8 +205,8 @@ public final class JavaTransferEngine implements TransferEngine {
         }
 
         @Override
-        public boolean accept(Notification notification) {
-            return notifier.accept(notification);
+        public boolean accept(Notification notification, String host) {
+            return notifier.accept(notification, host);
         }
     }
 

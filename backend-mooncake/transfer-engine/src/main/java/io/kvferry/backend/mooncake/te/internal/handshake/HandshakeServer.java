@@ -9,9 +9,10 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 import io.kvferry.toolkit.net.AcceptLoop;
 import io.kvferry.toolkit.net.ClosingAside;
+import io.kvferry.toolkit.net.FullPort;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -43,15 +44,17 @@ public final class HandshakeServer implements AutoCloseable {
         byte[] metadataReply();
 
         /// False when the notification cannot be queued.
-        boolean accept(Notification notification);
+        ///
+        /// @param host where it comes from
+        boolean accept(Notification notification, String host);
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(HandshakeServer.class);
     private static final int MOST_CONNECTIONS = 1024;
     private static final Duration GOODBYE = Duration.ofSeconds(1);
 
-    /// Bytes of requests and answers that all connections hold together. A request takes about four
-    /// times its bytes while it is parsed.
+    /// Bytes of requests and answers that all connections hold together, see [FairRoom]. A request
+    /// takes about four times its bytes while it is parsed.
     private static final long MOST_BYTES = 64L << 20;
 
     private static final int PART_OF_HEAP = 16;
@@ -60,7 +63,7 @@ public final class HandshakeServer implements AutoCloseable {
     private final Optional<PeerAuth> auth;
     private final Duration timeout;
     private final int maxBytes;
-    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final FairRoom room = FairRoom.ofHeap(MOST_BYTES, PART_OF_HEAP);
 
     /// Open connections, each with the time by which it must be over.
     private final Map<SocketChannel, Deadline> open = new ConcurrentHashMap<>();
@@ -100,7 +103,7 @@ public final class HandshakeServer implements AutoCloseable {
 
     private void accepted(SocketChannel channel) throws IOException {
         if (open.size() >= MOST_CONNECTIONS) {
-            makeRoom();
+            makeRoom(host(channel));
         }
         open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
         boolean begun = false;
@@ -117,13 +120,18 @@ public final class HandshakeServer implements AutoCloseable {
         }
     }
 
-    /// Cuts off the connection that has been open for longest: a handshake takes moments, and those
-    /// who say nothing must not keep everybody else out.
-    private void makeRoom() {
-        open.entrySet().stream()
+    /// Cuts off the connection that has been open for longest, of the host that has most: a
+    /// handshake takes moments, and those who say nothing must not keep everybody else out.
+    private void makeRoom(String newcomer) {
+        FullPort.crowd(open.entrySet(), newcomer, entry -> host(entry.getKey())).stream()
                 .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
                 .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
                 .ifPresent(longest -> ClosingAside.close(() -> closeQuietly(longest.getKey())));
+    }
+
+    private static String host(SocketChannel channel) {
+        var address = channel.socket().getInetAddress();
+        return address == null ? "?" : address.getHostAddress(); // null where it has gone
     }
 
     private void end(SocketChannel channel) {
@@ -137,15 +145,17 @@ public final class HandshakeServer implements AutoCloseable {
 
     private void serve(SocketChannel channel) {
         var held = new AtomicLong();
+        var host = host(channel);
         try (channel) {
             Socket socket = channel.socket();
             Deadline by = Deadline.in(timeout);
             if (auth.isPresent()) {
                 auth.get().accept(Handshake.bytes(socket, by));
             }
-            Message request = Handshake.read(socket, maxBytes, by, bytes -> hold(held, bytes));
-            Message answer = answer(request);
-            if (!hold(held, answer.json().length)) {
+            Message request =
+                    Handshake.read(socket, maxBytes, by, bytes -> hold(host, held, bytes));
+            Message answer = answer(request, host);
+            if (!hold(host, held, answer.json().length)) {
                 throw new KvFerryException(ErrorCode.NO_MEMORY, "too many answers are on the way");
             }
             Handshake.write(socket, answer);
@@ -160,24 +170,26 @@ public final class HandshakeServer implements AutoCloseable {
         } catch (RuntimeException | Error e) { // ends this connection only
             LOG.warn("handshake with {} failed", channel, e);
         } finally {
-            room.give(held.get());
+            if (held.get() > 0) {
+                room.give(host, 0, held.get());
+            }
             end(channel);
         }
     }
 
-    private boolean hold(AtomicLong held, long bytes) {
-        boolean taken = room.take(bytes);
+    private boolean hold(String host, AtomicLong held, long bytes) {
+        boolean taken = room.take(host, 0, bytes);
         if (taken) {
             held.addAndGet(bytes);
         }
         return taken;
     }
 
-    private Message answer(Message request) {
+    private Message answer(Message request, String host) {
         return switch (request.type()) {
             case Handshake.METADATA -> new Message(Handshake.METADATA, node.metadataReply());
             case Handshake.NOTIFY ->
-                    new Message(Handshake.NOTIFY, WireJson.bytes(notified(request)));
+                    new Message(Handshake.NOTIFY, WireJson.bytes(notified(request, host)));
             case Handshake.PROBE ->
                     new Message(
                             Handshake.PROBE,
@@ -190,13 +202,13 @@ public final class HandshakeServer implements AutoCloseable {
         };
     }
 
-    private JsonNode notified(Message request) {
+    private JsonNode notified(Message request, String host) {
         String what = "notification";
         JsonNode json = WireJson.objectOf(WireJson.parse(request.text(), what), what);
         String name = WireJson.text(json, "name", what);
         String message = WireJson.text(json, "notify_msg", what);
         // An empty message in the answer is Mooncake's refusal.
-        boolean taken = !message.isEmpty() && node.accept(new Notification(name, message));
+        boolean taken = !message.isEmpty() && node.accept(new Notification(name, message), host);
         return Handshake.notify("", taken ? "success" : "");
     }
 

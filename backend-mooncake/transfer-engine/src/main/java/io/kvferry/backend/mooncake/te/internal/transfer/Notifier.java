@@ -11,7 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 
 import tools.jackson.databind.JsonNode;
 
@@ -23,24 +23,29 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Sends notifications, and keeps received ones until they are taken.
+/// Sends notifications, and keeps received ones until they are taken; the room for these is shared
+/// out among hosts, see [FairRoom].
 public final class Notifier {
+    private static final int PART_OF_HEAP = 16;
+
     private final SegmentDirectory directory;
     private final HandshakeClient client;
-    private final int most;
-    private final ByteBudget room;
+    private final FairRoom room;
     private final Lock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    private final Deque<Notification> inbox = new ArrayDeque<>(); // under the lock
+    private final Deque<Received> inbox = new ArrayDeque<>(); // under the lock
     private boolean closed; // under the lock
 
-    /// @param most received notifications that wait to be taken
-    /// @param mostBytes heap that they may occupy
+    /// @param host where it came from
+    private record Received(Notification notification, String host) {}
+
+    /// @param most received notifications of one host that wait to be taken; of all, twice as many
+    /// @param mostBytes heap that those of one host may occupy
     public Notifier(SegmentDirectory directory, HandshakeClient client, int most, long mostBytes) {
         this.directory = directory;
         this.client = client;
-        this.most = most;
-        this.room = ByteBudget.ofHeap(mostBytes, 16);
+        long bytes = Math.min(mostBytes, Runtime.getRuntime().maxMemory() / PART_OF_HEAP);
+        this.room = new FairRoom(2 * most, 2 * bytes); // of which one host alone takes half
     }
 
     /// Upper bound of the heap that one occupies.
@@ -65,25 +70,25 @@ public final class Notifier {
         }
     }
 
-    /// False when the inbox is full, or closed.
-    public boolean accept(Notification notification) {
+    /// False when the inbox is full, for this host at least, or closed.
+    public boolean accept(Notification notification, String host) {
         long bytes = bytes(notification);
-        if (!room.take(bytes)) {
+        if (!room.take(host, bytes)) {
             return false;
         }
         boolean taken = false;
         lock.lock();
         try {
-            taken = !closed && inbox.size() < most;
+            taken = !closed;
             if (taken) {
-                inbox.add(notification);
+                inbox.add(new Received(notification, host));
                 changed.signal();
             }
         } finally {
             lock.unlock();
         }
         if (!taken) {
-            room.give(bytes);
+            room.give(host, bytes);
         }
         return taken;
     }
@@ -116,9 +121,9 @@ public final class Notifier {
     private List<Notification> taken(int max) {
         List<Notification> taken = new ArrayList<>();
         while (taken.size() < max && !inbox.isEmpty()) {
-            var notification = inbox.remove();
-            room.give(bytes(notification));
-            taken.add(notification);
+            var received = inbox.remove();
+            room.give(received.host(), bytes(received.notification()));
+            taken.add(received.notification());
         }
         return taken;
     }

@@ -115,6 +115,26 @@ class HandshakeServerTest {
     }
 
     @Test
+    void manyConnectionsOfOneHostMakeRoomForEachOther() throws IOException {
+        var strangers = new ArrayList<RawSocket>();
+        try (var patient =
+                        JavaTransferEngine.start(
+                                EngineConfig.from(Map.of("handshake-timeout-ms", "60000")));
+                var honest = new RawSocket(patient.info().rpcPort())) {
+            honest.sendHex("0400000000000000");
+            for (int i = 0; i < 1_100; i++) { // more than the port has in all
+                strangers.add(new RawSocket(patient.info().rpcPort(), "127.0.0.2"));
+            }
+            strangers.getFirst().drain(); // it has made room, so all have been accepted but a few
+            assertThat(new String(honest.sendHex("03 7b7d0a").drain(), UTF_8)).contains("success");
+        } finally {
+            for (var stranger : strangers) {
+                stranger.close();
+            }
+        }
+    }
+
+    @Test
     void boundsTheBytesOfNotificationsThatNobodyTakes() throws IOException {
         try (var bounded =
                 JavaTransferEngine.start(

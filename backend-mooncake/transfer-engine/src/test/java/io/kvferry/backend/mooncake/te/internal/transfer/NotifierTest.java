@@ -41,14 +41,14 @@ class NotifierTest {
         notifier.close();
         assertThat(first.get(30, TimeUnit.SECONDS)).isEmpty();
         assertThat(second.get(30, TimeUnit.SECONDS)).isEmpty();
-        assertThat(notifier.accept(ONE)).isFalse();
+        assertThat(notifier.accept(ONE, "h")).isFalse();
         assertThat(waiting(notifier).get(30, TimeUnit.SECONDS)).isEmpty();
     }
 
     @Test
     void whatCameBeforeTheClosingIsTaken() {
         var notifier = notifier(4, 1 << 20);
-        assertThat(notifier.accept(ONE)).isTrue();
+        assertThat(notifier.accept(ONE, "h")).isTrue();
         notifier.close();
         assertThat(notifier.await(8, Deadline.in(SOON))).containsExactly(ONE);
     }
@@ -57,10 +57,10 @@ class NotifierTest {
     void aNotificationWakesOneThatWaitsAndTheOldestComeFirst() throws Exception {
         var notifier = notifier(4, 1 << 20);
         var waiting = waiting(notifier);
-        assertThat(notifier.accept(ONE)).isTrue();
+        assertThat(notifier.accept(ONE, "h")).isTrue();
         assertThat(waiting.get(30, TimeUnit.SECONDS)).containsExactly(ONE);
-        assertThat(notifier.accept(ONE)).isTrue();
-        assertThat(notifier.accept(TWO)).isTrue();
+        assertThat(notifier.accept(ONE, "h")).isTrue();
+        assertThat(notifier.accept(TWO, "h")).isTrue();
         assertThat(notifier.take(1)).containsExactly(ONE);
         assertThat(notifier.take(8)).containsExactly(TWO);
         assertThat(notifier.await(8, Deadline.in(Duration.ZERO))).isEmpty();
@@ -69,16 +69,27 @@ class NotifierTest {
     @Test
     void aFullInboxRefusesByCountAndByBytesAndHasRoomAgainWhenTaken() {
         var few = notifier(1, 1 << 20);
-        assertThat(few.accept(ONE)).isTrue();
-        assertThat(few.accept(TWO)).isFalse();
+        assertThat(few.accept(ONE, "h")).isTrue();
+        assertThat(few.accept(TWO, "h")).isFalse();
         assertThat(few.take(8)).containsExactly(ONE);
-        assertThat(few.accept(TWO)).isTrue();
+        assertThat(few.accept(TWO, "h")).isTrue();
 
         var small = notifier(100, 4096);
         var large = new Notification("a", "x".repeat(1500));
-        assertThat(small.accept(large)).isTrue();
-        assertThat(small.accept(large)).isFalse();
+        assertThat(small.accept(large, "h")).isTrue();
+        assertThat(small.accept(large, "h")).isFalse();
         assertThat(small.take(8)).containsExactly(large);
-        assertThat(small.accept(large)).isTrue();
+        assertThat(small.accept(large, "h")).isTrue();
+    }
+
+    @Test
+    void oneHostThatFillsTheInboxLeavesRoomForAnother() {
+        var notifier = notifier(4, 1 << 20);
+        int taken = 0;
+        while (notifier.accept(ONE, "h")) {
+            taken++;
+        }
+        assertThat(taken).isEqualTo(4);
+        assertThat(notifier.accept(TWO, "other")).isTrue();
     }
 }
