@@ -28,7 +28,7 @@ import java.util.stream.Stream;
 /// defaults.
 ///
 /// @param numWorkers transfers that one prefiller rank runs at a time, see `PushQueue`
-/// @param maxLoads loads of one decoder rank that may be open
+/// @param maxLoads loads of one decoder rank from one prefiller that may be open
 /// @param dataParallelRank under which a prefiller registers; empty for the engine's, negative for
 ///   one made of its id
 /// @param bootstrapAddress external bootstrap service; empty for the embedded one
@@ -97,14 +97,15 @@ public record MooncakeSettings(
                     Option.of(
                                     "num_workers",
                                     Option.Type.INTEGER,
-                                    "transfers that a prefiller rank runs at a time; up to half as many again while one decoder had taken"
-                                            + " more than half of them before another came")
+                                    "transfers that a prefiller rank runs at a time; up to twice as many while one decoder or host had"
+                                            + " taken more than half of them before another came")
                             .withDefault("10")
                             .inRange(1, 1024),
                     Option.of(
                                     "max_loads",
                                     Option.Type.INTEGER,
-                                    "loads of a decoder rank that may be open; one more is refused, and the engine computes"
+                                    "loads of a decoder rank from one prefiller that may be open, twice as many from all; one more"
+                                            + " is refused, and the engine computes"
                                             + " those tokens itself or fails the request")
                             .withDefault("4096")
                             .inRange(1, 1_000_000),

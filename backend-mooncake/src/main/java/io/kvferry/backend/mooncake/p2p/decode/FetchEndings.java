@@ -7,6 +7,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.FairRoom;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -31,6 +32,9 @@ final class FetchEndings implements AutoCloseable {
     private final ExposedBlocks exposed = new ExposedBlocks();
     private final Map<TransferId, Fetch> open = new HashMap<>();
 
+    /// One prefiller alone has as many loads as the option says, others find room beside it.
+    private final FairRoom room;
+
     FetchEndings(
             SideChannel channel,
             SerialLoop loop,
@@ -45,17 +49,25 @@ final class FetchEndings implements AutoCloseable {
         this.settings = settings;
         this.outbox = outbox;
         this.lastBytes = new LastBytes(settings, outbox);
+        this.room = new FairRoom(2 * settings.maxLoads(), 0);
     }
 
     /// Adds a load.
     ///
     /// @return false when there are too many, and nothing happened
     boolean add(Fetch fetch) {
-        if (open.size() >= settings.maxLoads()) {
+        if (!room.take(prefiller(fetch), 0)) {
             return false;
         }
-        open.put(fetch.pull().load(), fetch);
+        var before = open.put(fetch.pull().load(), fetch);
+        if (before != null) {
+            room.give(prefiller(before), 0);
+        }
         return true;
+    }
+
+    private static String prefiller(Fetch fetch) {
+        return fetch.engine().toString();
     }
 
     /// The load must end: it is reported when nobody writes its blocks any more.
@@ -179,7 +191,9 @@ final class FetchEndings implements AutoCloseable {
             return;
         }
         var id = fetch.pull().load();
-        open.remove(id, fetch);
+        if (open.remove(id, fetch)) {
+            room.give(prefiller(fetch), 0);
+        }
         if (fetch.isWritten() && fetch.isCutShort()) {
             exposed.add(fetch);
         }
@@ -200,7 +214,9 @@ final class FetchEndings implements AutoCloseable {
                 load,
                 new Failure(
                         ErrorCode.BACKPRESSURE,
-                        settings.maxLoads() + " loads are open already (option max_loads)"));
+                        "too many loads are open already; one prefiller has "
+                                + settings.maxLoads()
+                                + " at most (option max_loads)"));
     }
 
     private void failed(TransferId load, Failure failure) {

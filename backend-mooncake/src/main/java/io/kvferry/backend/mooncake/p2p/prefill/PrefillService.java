@@ -19,7 +19,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.FairRoom;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -51,7 +51,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     /// Waiting requests of one host, so that it does not crowd the others out.
     public static final int MAX_WAITING_OF_HOST = 1 << 14;
 
-    /// Messages of decoders that are not answered in full.
+    /// Messages of decoders that are not answered in full, see [FairRoom].
     private static final long MAX_OPEN_BYTES = 256L << 20;
 
     private final SideChannel channel;
@@ -72,7 +72,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     private final Map<String, PrefillSlot> abandoned = new RecentMap<>(MAX_ENDED);
 
     private final Map<String, Integer> waitingOfHost = new HashMap<>();
-    private final ByteBudget room = ByteBudget.ofHeap(MAX_OPEN_BYTES, 8);
+    private final FairRoom room = FairRoom.ofHeap(MAX_OPEN_BYTES, 8);
     private int waiting;
 
     public PrefillService(
@@ -245,7 +245,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             exchange.finishEmpty();
             return;
         }
-        if (!room.take(cost)) {
+        if (!room.take(asker.host(), cost)) {
             exchange.failed(
                     List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
             return;
@@ -259,7 +259,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                                                 .add(request)));
         refused.forEach((reason, requests) -> exchange.failed(requests, reason));
         if (!exchange.isOpen()) {
-            room.give(cost);
+            room.give(asker.host(), cost);
         } else {
             var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
             open.add(exchange);
@@ -269,7 +269,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                             () -> loop.post(() -> timeOut(exchange)));
             exchange.afterwards(() -> {
                 timer.cancel();
-                room.give(cost);
+                room.give(asker.host(), cost);
                 open.remove(exchange);
                 if (open.isEmpty()) {
                     exchanges.remove(asker, open);

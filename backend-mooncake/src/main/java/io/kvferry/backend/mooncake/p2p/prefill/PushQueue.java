@@ -14,6 +14,7 @@ import org.jspecify.annotations.Nullable;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,7 +26,8 @@ import java.util.Optional;
 ///
 /// A decoder that waits alone may have all of them. While another waits too, each gets at most
 /// half, and what one got before beyond its half does not count against the others: one that stalls
-/// does not hold them up. So there may be half as many again for a while.
+/// does not hold them up. Hosts share them in the same way, whatever their decoders call
+/// themselves. So there may be twice as many for a while.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
@@ -42,8 +44,23 @@ final class PushQueue {
 
     /// The jobs for one decoder.
     private static final class Line {
+        final String host;
         final Deque<Job> waiting = new ArrayDeque<>();
         int running;
+
+        Line(String host) {
+            this.host = host;
+        }
+    }
+
+    /// The decoders of one host together.
+    private static final class Host {
+        int running;
+
+        /// Of these, without those that a decoder has beyond its half.
+        int counted;
+
+        boolean waits;
     }
 
     /// Hears of every job once, when nothing reads its blocks any more.
@@ -71,11 +88,13 @@ final class PushQueue {
     }
 
     private Line line(Ask ask) {
-        return lines.computeIfAbsent(decoder(ask), _ -> new Line());
+        var host = ask.exchange().host();
+        return lines.computeIfAbsent(decoder(ask), _ -> new Line(host));
     }
 
+    /// Decoders say themselves who they are, their hosts do not.
     private static String decoder(Ask ask) {
-        return ask.exchange().decoder();
+        return ask.exchange().host() + " " + ask.exchange().decoder();
     }
 
     /// Takes out what has not begun; it is for the caller to end.
@@ -99,18 +118,34 @@ final class PushQueue {
         boolean shared =
                 lines.values().stream().filter(line -> !line.waiting.isEmpty()).count() > 1;
         int most = shared ? half : settings.numWorkers();
+        var hosts = hosts(half);
+        boolean several = hosts.size() > 1;
+        int mostOfHost =
+                several && hosts.values().stream().filter(host -> host.waits).count() > 1
+                        ? half
+                        : Integer.MAX_VALUE;
         @Nullable String first = null;
         int fewest = most;
+        int fewestOfHost = mostOfHost;
         for (var entry : lines.entrySet()) {
             var line = entry.getValue();
-            if (!line.waiting.isEmpty() && line.running < fewest) {
+            int ofHost = several ? hosts.get(line.host).running : 0;
+            if (!line.waiting.isEmpty()
+                    && line.running < most
+                    && (ofHost < fewestOfHost
+                            || ofHost == fewestOfHost
+                                    && ofHost < mostOfHost
+                                    && line.running < fewest)) {
                 first = entry.getKey();
                 fewest = line.running;
+                fewestOfHost = ofHost;
             }
         }
         if (first == null
                 || running >= settings.numWorkers()
-                        && (fewest >= half || sharedOut(half) >= settings.numWorkers())) {
+                        && (fewest >= half
+                                || fewestOfHost >= half
+                                || sharedOut(hosts, half) >= settings.numWorkers())) {
             return Optional.empty();
         }
         // Behind the others: where several have as few, they take turns.
@@ -122,9 +157,22 @@ final class PushQueue {
         return Optional.of(job);
     }
 
-    /// Transfers that run, without those that a decoder has beyond its half.
-    private int sharedOut(int half) {
-        return lines.values().stream().mapToInt(line -> Math.min(line.running, half)).sum();
+    private Map<String, Host> hosts(int half) {
+        var hosts = new HashMap<String, Host>();
+        for (var line : lines.values()) {
+            var host = hosts.computeIfAbsent(line.host, _ -> new Host());
+            host.running += line.running;
+            host.counted += Math.min(line.running, half);
+            host.waits |= !line.waiting.isEmpty();
+        }
+        return hosts;
+    }
+
+    /// Transfers that run, without those that a decoder, or a host beside others, has beyond its
+    /// half.
+    private static int sharedOut(Map<String, Host> hosts, int half) {
+        int mostOfHost = hosts.size() > 1 ? half : Integer.MAX_VALUE;
+        return hosts.values().stream().mapToInt(host -> Math.min(host.counted, mostOfHost)).sum();
     }
 
     private void begin(Job job) {

@@ -18,6 +18,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
 
@@ -90,6 +91,11 @@ class PushQueueTest {
 
     /// @param port tells decoders apart
     private static Ask ask(String transfer, int port) {
+        return ask(transfer, port, "h");
+    }
+
+    /// @param host where it really comes from
+    private static Ask ask(String transfer, int port, String host) {
         var blocks = new RequestBlocks(transfer, List.of(new int[] {1}));
         var message =
                 new XferMetadata(
@@ -109,8 +115,15 @@ class PushQueueTest {
                         1,
                         1);
         var exchange =
-                new PrefillExchange(_ -> true, message, plan, 0, Deadline.in(TestEngine.SOON));
+                new PrefillExchange(new From(host), message, plan, 0, Deadline.in(TestEngine.SOON));
         return new Ask(exchange, transfer, blocks);
+    }
+
+    private record From(String host) implements SideChannel.Asker {
+        @Override
+        public boolean answer(byte[] message) {
+            return true;
+        }
     }
 
     @Test
@@ -173,6 +186,33 @@ class PushQueueTest {
         }
     }
 
+    /// A stranger may call itself as many decoders as it likes.
+    @Test
+    void aHostOfManyNamesLeavesTheOthersTheirHalf() {
+        var settings =
+                MooncakeSettings.from(
+                        MooncakeSettings.SCHEMA.read("test", Map.of("num_workers", 10)));
+        var carrier = new Held();
+        try (var loop = new SerialLoop("test")) {
+            var queue =
+                    new PushQueue(
+                            carrier, loop, settings, new Outbox(0, () -> {}), (_, _, _, _) -> {});
+            for (int i = 0; i < 60; i++) {
+                var transfer = "a" + i;
+                int name = i;
+                loop.post(() -> queue.add(slot(transfer), ask(transfer, name, "stranger")));
+            }
+            for (int i = 0; i < 30; i++) {
+                var transfer = "b" + i;
+                loop.post(() -> queue.add(slot(transfer), ask(transfer, 1_000, "h")));
+            }
+            assertThat(on(loop, () -> carrier.of(ask("b", 1_000).exchange().decoder())))
+                    .as("of the honest decoder, while the stranger's transfers stall")
+                    .isEqualTo(5);
+            assertThat(on(loop, carrier.started::size)).isEqualTo(15);
+        }
+    }
+
     /// Decoders come and go as chance has it; after each step the counts must be what the rules
     /// leave.
     @Test
@@ -182,11 +222,12 @@ class PushQueueTest {
         for (int round = 0; round < 40; round++) {
             int workers = 1 + random.nextInt(8);
             int decoders = 1 + random.nextInt(4);
-            shares(random, workers, decoders, "seed " + seed + ", round " + round);
+            int hosts = 1 + random.nextInt(3);
+            shares(random, workers, decoders, hosts, "seed " + seed + ", round " + round);
         }
     }
 
-    private static void shares(Random random, int workers, int decoders, String what) {
+    private static void shares(Random random, int workers, int decoders, int hosts, String what) {
         var settings =
                 MooncakeSettings.from(
                         MooncakeSettings.SCHEMA.read("test", Map.of("num_workers", workers)));
@@ -207,7 +248,9 @@ class PushQueueTest {
                     int decoder = random.nextInt(decoders);
                     added[decoder]++;
                     var transfer = "t" + step;
-                    loop.post(() -> queue.add(slot(transfer), ask(transfer, decoder)));
+                    loop.post(() ->
+                            queue.add(
+                                    slot(transfer), ask(transfer, decoder, "h" + decoder % hosts)));
                 } else {
                     int at = random.nextInt(1 << 16);
                     loop.post(() -> {
@@ -231,7 +274,37 @@ class PushQueueTest {
                                     }
                                     return counts;
                                 });
-                check(running, added, ended, workers, half, what + ", step " + step);
+                if (hosts == 1) {
+                    check(running, added, ended, workers, half, what + ", step " + step);
+                } else {
+                    checkHosts(
+                            hosts, running, added, ended, workers, half, what + ", step " + step);
+                }
+            }
+        }
+    }
+
+    private static void checkHosts(
+            int hosts,
+            int[] running,
+            int[] added,
+            int[] ended,
+            int workers,
+            int half,
+            String what) {
+        int total = Arrays.stream(running).sum();
+        var ofHost = new int[hosts];
+        for (int d = 0; d < running.length; d++) {
+            ofHost[d % hosts] += running[d];
+        }
+        int shared = Arrays.stream(ofHost).map(count -> Math.min(count, half)).sum();
+        assertThat(total).as(what).isLessThanOrEqualTo(workers + 2 * half);
+        for (int d = 0; d < running.length; d++) {
+            if (added[d] - ended[d] > running[d]) { // it waits
+                assertThat(total).as(what + ": idle workers").isGreaterThanOrEqualTo(workers);
+                assertThat(ofHost[d % hosts] >= half || shared >= workers)
+                        .as(what + ": host of %d is held up", d)
+                        .isTrue();
             }
         }
     }
