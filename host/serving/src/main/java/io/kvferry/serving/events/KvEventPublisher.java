@@ -48,9 +48,8 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     /// Between a failure and the next turn.
     private static final long BACK_OFF_MILLIS = 100;
 
-    /// Of a frame that a client sends: a subscription or a sequence number. Without a limit JeroMQ
-    /// allocates whatever length a client announces.
-    private static final long MAX_RECEIVED_BYTES = 64 << 10;
+    /// Of a frame that a client sends: a subscription or a sequence number.
+    private static final int MAX_RECEIVED_BYTES = 64 << 10;
 
     private final KvEventsConfig config;
     private final ZContext context = new ZContext();
@@ -75,13 +74,13 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
         try {
             publishes = context.createSocket(SocketType.PUB);
             publishes.setSndHWM(config.hwm());
-            publishes.setMaxMsgSize(MAX_RECEIVED_BYTES);
+            BoundedFrames.bound(publishes, MAX_RECEIVED_BYTES);
             publishes.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
             endpoint = config.endpoint().attach(publishes);
             if (config.replayEndpoint().isPresent()) {
                 var socket = context.createSocket(SocketType.ROUTER);
                 replays = new KvEventReplays(socket, config.bufferSteps(), MAX_REPLAY_BYTES);
-                socket.setMaxMsgSize(MAX_RECEIVED_BYTES);
+                BoundedFrames.bound(socket, MAX_RECEIVED_BYTES);
                 socket.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
                 socket.setHeartbeatIvl(HEARTBEAT_MILLIS);
                 socket.setHeartbeatTimeout(HEARTBEAT_MILLIS);

@@ -37,7 +37,7 @@ public final class KvEventSubscriber implements AutoCloseable {
     private static final AtomicInteger NUMBER = new AtomicInteger();
 
     /// A batch is the changes of one step: some 100 bytes for each block.
-    static final long MAX_MESSAGE_BYTES = 8 << 20;
+    static final int MAX_MESSAGE_BYTES = 8 << 20;
 
     /// Most that waits to be read; what is more waits at the engine, which drops batches when it
     /// has too many, and gaps are seen.
@@ -144,7 +144,7 @@ public final class KvEventSubscriber implements AutoCloseable {
     private void follow(ZContext context) {
         var events = context.createSocket(SocketType.SUB);
         events.setRcvHWM(QUEUED_BATCHES);
-        events.setMaxMsgSize(MAX_MESSAGE_BYTES);
+        BoundedFrames.bound(events, MAX_MESSAGE_BYTES);
         events.setHandshakeIvl(HANDSHAKE_MILLIS);
         events.setHeartbeatIvl(HEARTBEAT_MILLIS);
         events.setHeartbeatTimeout(HEARTBEAT_LIMIT_MILLIS);
@@ -267,7 +267,7 @@ public final class KvEventSubscriber implements AutoCloseable {
         }
         try (var asks = context.createSocket(SocketType.DEALER)) {
             asks.setReceiveTimeOut(POLL_MILLIS);
-            asks.setMaxMsgSize(MAX_MESSAGE_BYTES);
+            BoundedFrames.bound(asks, MAX_MESSAGE_BYTES);
             asks.setHandshakeIvl(HANDSHAKE_MILLIS);
             asks.connect(source.replay().get().text());
             asks.sendMore(EMPTY);
