@@ -28,7 +28,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /// An answer is kept for a short time and forgotten when a leg fails, so that a restarted instance,
 /// which has a new engine id, is found again. Answers during an instance's start, with ranks still
 /// missing, are refused: a decode instance that used one would wait for ranks that it does not
-/// know.
+/// know. An engine whose hand-overs fail is left out for a while, unless there is no other.
 ///
 /// Threading: any thread.
 final class Bootstrap {
@@ -38,6 +38,7 @@ final class Bootstrap {
     private final Duration timeout;
     private final Optional<FleetSecret> secret;
     private final AtomicInteger turn = new AtomicInteger();
+    private final RestingEngines resting = new RestingEngines(System::nanoTime);
     final URI address;
     private volatile @Nullable Known known;
 
@@ -63,7 +64,7 @@ final class Bootstrap {
         this.timeout = timeout;
     }
 
-    /// The next engine in turn.
+    /// The next engine in turn, of those that work if any does.
     ///
     /// @throws UnknownEngine when the server does not answer, or not with at least one complete
     ///   engine
@@ -76,8 +77,28 @@ final class Bootstrap {
                 throw new UnknownEngine(e);
             }
             known = now;
+            resting.keepOnly(now.engines.stream().map(Engine::engineId).toList());
         }
-        return now.engines.get(Math.floorMod(turn.getAndIncrement(), now.engines.size()));
+        int count = now.engines.size();
+        int first = Math.floorMod(turn.getAndIncrement(), count);
+        for (int i = 0; i < count; i++) {
+            var engine = now.engines.get((first + i) % count);
+            if (resting.admits(engine.engineId())) {
+                return engine;
+            }
+        }
+        return now.engines.get(first);
+    }
+
+    /// A request has ended that was sent to an engine.
+    ///
+    /// @param handedOver whether its KV reached the decode instance
+    void ended(Engine engine, boolean handedOver) {
+        if (handedOver) {
+            resting.worked(engine.engineId());
+        } else {
+            resting.failed(engine.engineId());
+        }
     }
 
     void forget() {

@@ -99,6 +99,9 @@ final class DecodeStage {
                 }
                 attempts++;
                 lastError = upstream + " answered " + lastAnswer.status();
+                if (!lastAnswer.isBusy() && !carried.isEmpty()) {
+                    held.lost();
+                }
                 // A busy instance did not start to fetch.
                 carried = lastAnswer.isBusy() ? carried : Json.object();
             } catch (LegException e) {
@@ -187,8 +190,13 @@ final class DecodeStage {
             }
             upstream.answered();
             try (var out = job.call().stream(200, type)) {
-                if (relayRest(job, leg, response, upstream, out, buffer, n) && !params.isEmpty()) {
-                    held.fetched();
+                boolean whole = relayRest(job, leg, response, upstream, out, buffer, n);
+                if (!params.isEmpty()) {
+                    if (whole) {
+                        held.fetched();
+                    } else {
+                        held.lost();
+                    }
                 }
             }
         }

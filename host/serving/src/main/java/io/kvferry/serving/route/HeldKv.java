@@ -19,6 +19,9 @@ final class HeldKv implements AutoCloseable {
     private final Job job;
     private final AtomicReference<@Nullable Hold> open = new AtomicReference<>();
 
+    private volatile boolean fetched;
+    private volatile boolean lost;
+
     private record Hold(Upstream upstream, String token) {}
 
     HeldKv(Backends backends, Job job) {
@@ -31,6 +34,8 @@ final class HeldKv implements AutoCloseable {
     /// @return the token that identifies the hold
     String begin(Upstream upstream) {
         giveBack();
+        fetched = false;
+        lost = false;
         var token = UUID.randomUUID().toString();
         open.set(new Hold(upstream, token));
         return token;
@@ -38,7 +43,22 @@ final class HeldKv implements AutoCloseable {
 
     /// A decode instance answered a request that named the hold, so it has fetched it.
     void fetched() {
+        fetched = true;
         open.set(null);
+    }
+
+    boolean isFetched() {
+        return fetched;
+    }
+
+    /// A decode instance failed with a request that named the hold.
+    void lost() {
+        lost = true;
+    }
+
+    /// Whether one did, and none fetched it.
+    boolean isLost() {
+        return lost && !fetched;
     }
 
     /// Asks the instance to release the hold, in the background. One that does not know the call

@@ -59,6 +59,9 @@ final class MooncakeStage {
                 try (var prefill = new PrefillLeg(job, upstream, partner, held.begin(upstream))) {
                     backends.threads.execute(prefill);
                     if (decode.relay(job, prefill.decodeParams(), held, prefill)) {
+                        if (held.isFetched() || held.isLost() && !job.call().isCancelled()) {
+                            partner.ended(upstream, held.isFetched());
+                        }
                         return;
                     }
                     held.giveBack();
@@ -67,6 +70,7 @@ final class MooncakeStage {
                     if (job.call().answered()) {
                         return;
                     }
+                    partner.ended(upstream, false);
                 }
             } catch (Bootstrap.UnknownEngine e) {
                 lastError = String.valueOf(e.getMessage());
@@ -79,21 +83,30 @@ final class MooncakeStage {
     }
 
     /// What the decode instance is told about the prefill instance.
-    private record Partner(String dpRank, ObjectNode params) {}
+    ///
+    /// @param engine null where the hand-off knows none
+    private record Partner(String dpRank, ObjectNode params, Bootstrap.@Nullable Engine engine) {
+        void ended(Upstream upstream, boolean handedOver) {
+            if (engine != null) {
+                upstream.bootstrap.ifPresent(bootstrap -> bootstrap.ended(engine, handedOver));
+            }
+        }
+    }
 
     private Partner partner(Upstream upstream)
             throws Bootstrap.UnknownEngine, InterruptedException {
         var bootstrap = upstream.bootstrap.orElseThrow();
         if (settings.handOff() == HandOff.P2P) {
             return new Partner(
-                    "0", Json.object().put("prefill_addr", bootstrap.address.getAuthority()));
+                    "0", Json.object().put("prefill_addr", bootstrap.address.getAuthority()), null);
         }
         var engine = bootstrap.next();
         return new Partner(
                 engine.dpRank(),
                 Json.object()
                         .put("remote_bootstrap_addr", bootstrap.address.toString())
-                        .put("remote_engine_id", engine.engineId()));
+                        .put("remote_engine_id", engine.engineId()),
+                engine);
     }
 
     private void recompute(Job job, HeldKv held, String lastError)

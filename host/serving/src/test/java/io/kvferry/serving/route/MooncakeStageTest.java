@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The hand-off that Mooncake's connector wants: bootstrap query, transfer ids, both legs at once.
 class MooncakeStageTest extends RouterRig {
@@ -115,6 +116,29 @@ class MooncakeStageTest extends RouterRig {
                         router(HandOff.MOONCAKE, List.of(sick.uri()), List.of(d.uri()), bootstrap),
                         REQUEST);
         assertThat(response.body()).isEqualTo(D_ANSWER);
+    }
+
+    /// Anybody may register an engine that does not work.
+    @Test
+    void leavesOutAnEngineWhoseHandOversFail() throws Exception {
+        var p = stub(StubInstance.json(200, "{\"choices\": []}"));
+        var fake = new AtomicInteger();
+        var d =
+                stub(call -> {
+                    boolean fails =
+                            new String(call.body(), StandardCharsets.UTF_8).contains("fake");
+                    fake.addAndGet(fails ? 1 : 0);
+                    call.respondText(fails ? 500 : 200, "application/json", D_ANSWER);
+                });
+        var bootstrap =
+                bootstrap(
+                        "{\"0\": {\"engine_id\": \"e\", \"worker_addr\": {\"0\": {\"0\": \"tcp://x:1\"}}},"
+                                + " \"1\": {\"engine_id\": \"fake\", \"worker_addr\": {\"0\": {\"0\": \"tcp://y:1\"}}}}");
+        var router = router(HandOff.MOONCAKE, List.of(p.uri()), List.of(d.uri()), bootstrap);
+        for (int i = 0; i < 20; i++) {
+            ask(router, REQUEST);
+        }
+        assertThat(fake.get()).as("requests of 20 for an engine that fails").isBetween(1, 5);
     }
 
     @Test

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.LongSupplier;
+
+/// The engines behind one bootstrap server whose last hand-off failed: left out for a while, longer
+/// with each failure in a row, and tried by one request when that is over. Anybody may register an
+/// engine that does not work where there is no secret, and engines die.
+///
+/// Threading: any thread.
+final class RestingEngines {
+    private static final Logger LOG = LoggerFactory.getLogger(RestingEngines.class);
+    private static final Duration FIRST_PAUSE = Duration.ofSeconds(5);
+    private static final int MOST_DOUBLINGS = 6;
+
+    private final LongSupplier nanoTime;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<String, Rest> resting = new HashMap<>();
+
+    /// @param failures in a row
+    /// @param until when the next request tries the engine
+    private record Rest(int failures, long until) {}
+
+    RestingEngines(LongSupplier nanoTime) {
+        this.nanoTime = nanoTime;
+    }
+
+    /// Whether an engine gets a request now. The one that it gets after its rest is a trial: the
+    /// next has to wait until that has ended, or another rest is over.
+    boolean admits(String engine) {
+        lock.lock();
+        try {
+            var rest = resting.get(engine);
+            if (rest == null) {
+                return true;
+            }
+            if (nanoTime.getAsLong() - rest.until() < 0) {
+                return false;
+            }
+            resting.put(engine, new Rest(rest.failures(), restFrom(rest.failures())));
+            return true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private long restFrom(int failures) {
+        int doublings = Math.min(failures - 1, MOST_DOUBLINGS);
+        return nanoTime.getAsLong() + (FIRST_PAUSE.toNanos() << doublings);
+    }
+
+    void failed(String engine) {
+        lock.lock();
+        try {
+            var rest = resting.get(engine);
+            int failures = rest == null ? 1 : rest.failures() + 1;
+            resting.put(engine, new Rest(failures, restFrom(failures)));
+            LOG.info("engine {}: hand-over failed, {} in a row", engine, failures);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    void worked(String engine) {
+        lock.lock();
+        try {
+            resting.remove(engine);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The others are not there any more.
+    void keepOnly(Collection<String> engines) {
+        lock.lock();
+        try {
+            resting.keySet().retainAll(engines);
+        } finally {
+            lock.unlock();
+        }
+    }
+}
