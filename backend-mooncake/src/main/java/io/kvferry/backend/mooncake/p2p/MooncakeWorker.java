@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapRegistrar;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.bootstrap.ReservedEngine;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
@@ -95,7 +96,11 @@ final class MooncakeWorker implements WorkerConnector {
                                     BootstrapServer.start(
                                             settings.bindHost().orElse(context.config().ip()),
                                             settings.bootstrapPort(),
-                                            settings.secret()))
+                                            settings.secret(),
+                                            new ReservedEngine(
+                                                    context.config().engineId(),
+                                                    dataParallelRank(),
+                                                    incarnation())))
                             : Optional.empty();
             parts.keep();
         }
@@ -181,17 +186,25 @@ final class MooncakeWorker implements WorkerConnector {
         var rank = context.rank();
         return new WorkerRegistration(
                 context.config().engineId(),
-                settings.dataParallelRank(context.engine(), context.config().engineId()),
+                dataParallelRank(),
                 rank.tpRank(),
                 rank.ppRank(),
                 address,
                 Optional.of(
                         new WorkerRegistration.Extra(
-                                Long.toHexString(context.engine().incarnation()),
+                                incarnation(),
                                 rank.tpSize(),
                                 rank.ppSize(),
                                 plane.info().grants(),
                                 BootstrapRegistrar.LEASE)));
+    }
+
+    private int dataParallelRank() {
+        return settings.dataParallelRank(context.engine(), context.config().engineId());
+    }
+
+    private String incarnation() {
+        return Long.toHexString(context.engine().incarnation());
     }
 
     private String bootstrapAddress() {

@@ -184,14 +184,35 @@ class HostilePeersTest {
     }
 
     @Test
+    void aPrefillerThatDoesNotAnswerLeavesLoadsForAnother() throws Exception {
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of());
+                var d = decoder(Map.of("max_loads", 1))) {
+            prefiller((_, _) -> {});
+            var held = d.beginDecode(d.request("d-1", 64, 20, prefillAt(base, "fake", "x")), 0);
+            p.prefill(p.request("p-1", 64, 5, decodeElsewhere("y")), 3);
+            var target = d.request("d-2", 64, 30, prefillAt(p.bootstrap, "p", "y"));
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            d.assertHolds(target, 0, 3);
+            var more = d.beginDecode(d.request("d-3", 64, 40, prefillAt(base, "fake", "z")), 0);
+            assertFailed(d.await(more), ErrorCode.BACKPRESSURE, "max_loads");
+            d.revoke(held);
+        }
+    }
+
+    @Test
     void aListWithAHoleIsNoEngine() throws InterruptedException {
         try (var client = new BootstrapClient(SOON);
                 var d = decoder(Map.of())) {
-            for (int rank : new int[] {0, 2}) {
+            for (int rank : new int[] {1, 2}) {
                 client.register(
                         URI.create(base),
                         new WorkerRegistration(
-                                "fake", 0, rank, 0, "tcp://127.0.0.1:1", Optional.empty()));
+                                "fake",
+                                0,
+                                rank,
+                                0,
+                                "tcp://127.0.0.1:" + rank,
+                                Optional.empty()));
             }
             assertFailed(load(d), ErrorCode.NOT_FOUND, "incomplete");
         }

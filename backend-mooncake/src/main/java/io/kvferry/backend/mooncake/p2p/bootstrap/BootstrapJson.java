@@ -74,7 +74,8 @@ final class BootstrapJson {
     static String write(Map<Integer, EngineEntry> entries, boolean toKvferry) {
         var body = JSON.createObjectNode();
         entries.forEach((dpRank, entry) -> {
-            if (!toKvferry && entry.tpSize() > 0 && !entry.complete()) {
+            if (!toKvferry
+                    && (entry.tpSize() > 0 && !entry.complete() || entry.workers().isEmpty())) {
                 return; // a vLLM decoder would take the short list for the whole engine
             }
             var engine =

@@ -16,6 +16,10 @@ import java.util.function.LongSupplier;
 /// that is gone replaces it, as vLLM does not: that is a restart. Who is gone, the caller finds out
 /// ([Occupied]).
 ///
+/// Workers that say nothing of their engine, as vLLM's, are believed as far as they fit together:
+/// those of an engine come from one host, each has its own address, and a rank counts only with all
+/// ranks before it.
+///
 /// Threading: any thread.
 final class BootstrapRegistry {
     /// No cluster comes near it; bounds what a hostile peer can make the table grow to.
@@ -29,11 +33,17 @@ final class BootstrapRegistry {
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<Integer, Engine> byDpRank = new TreeMap<>();
     private final LongSupplier nanoTime;
+    private final Optional<ReservedEngine> own;
     private int workers;
     private long version;
 
     BootstrapRegistry(LongSupplier nanoTime) {
+        this(nanoTime, Optional.empty());
+    }
+
+    BootstrapRegistry(LongSupplier nanoTime, Optional<ReservedEngine> own) {
         this.nanoTime = nanoTime;
+        this.own = own;
     }
 
     /// The result of a registration.
@@ -171,7 +181,7 @@ final class BootstrapRegistry {
                                 engine.tpSize,
                                 engine.ppSize,
                                 engine.grants,
-                                addresses));
+                                engine.tpSize > 0 ? addresses : withoutGaps(addresses)));
             });
             return copy;
         } finally {
@@ -179,10 +189,41 @@ final class BootstrapRegistry {
         }
     }
 
+    /// Without ranks that come behind one that is missing: anybody may register one, and it would
+    /// make the engine incomplete for ever. While an engine starts, its list is short in any case;
+    /// a decoder compares it with the later one.
+    private static Map<EngineEntry.Rank, String> withoutGaps(Map<EngineEntry.Rank, String> all) {
+        int tpSize = 0;
+        while (all.containsKey(new EngineEntry.Rank(tpSize, 0))) {
+            tpSize++;
+        }
+        int ppSize = 0;
+        while (all.containsKey(new EngineEntry.Rank(0, ppSize))) {
+            ppSize++;
+        }
+        var counted = new HashMap<EngineEntry.Rank, String>();
+        for (var worker : all.entrySet()) {
+            if (worker.getKey().tp() < tpSize && worker.getKey().pp() < ppSize) {
+                counted.put(worker.getKey(), worker.getValue());
+            }
+        }
+        return counted;
+    }
+
     private Offer place(WorkerRegistration registration, String from) {
+        if (own.isPresent() && usurps(registration, own.get())) {
+            return new Occupied(
+                    "dp_rank "
+                            + own.get().dpRank()
+                            + " and engine_id "
+                            + own.get().engineId()
+                            + " are those of the engine that runs this service",
+                    List.of(),
+                    version);
+        }
         var engine = byDpRank.get(registration.dpRank());
         if (engine != null) {
-            var clash = clash(engine, registration);
+            var clash = clash(engine, registration, from);
             if (clash.isPresent()) {
                 return clash.get();
             }
@@ -222,6 +263,20 @@ final class BootstrapRegistry {
         return new Accepted();
     }
 
+    private static boolean usurps(WorkerRegistration registration, ReservedEngine own) {
+        boolean concerns =
+                registration.dpRank() == own.dpRank()
+                        || registration.engineId().equals(own.engineId());
+        boolean isOwn =
+                registration.dpRank() == own.dpRank()
+                        && registration.engineId().equals(own.engineId())
+                        && registration
+                                .extra()
+                                .filter(extra -> extra.incarnation().equals(own.incarnation()))
+                                .isPresent();
+        return concerns && !isOwn;
+    }
+
     /// Whether one host has registered so much that it crowds others out.
     private Optional<Occupied> crowd(int dpRank, String from) {
         int engines = 0;
@@ -248,13 +303,13 @@ final class BootstrapRegistry {
     /// A worker that the others of its engine do not know of: of a size or kind that they do not
     /// have, or outside of it. Taking it would make the engine incomplete for everybody, or have
     /// decoders ask it in a way that it does not understand.
-    private Optional<Occupied> misfit(Engine engine, WorkerRegistration registration) {
+    private Optional<Occupied> misfit(Engine engine, WorkerRegistration registration, String from) {
         if (!engine.engineId.equals(registration.engineId())) {
             return Optional.empty();
         }
         if (engine.tpSize == 0) {
             return registration.extra().isEmpty()
-                    ? Optional.empty()
+                    ? stranger(engine, registration, from)
                     : Optional.of(
                             new Occupied(
                                     "engine "
@@ -285,8 +340,35 @@ final class BootstrapRegistry {
                                 version));
     }
 
-    private Optional<Occupied> clash(Engine engine, WorkerRegistration registration) {
-        var misfit = misfit(engine, registration);
+    /// A worker without a size that would join an engine of another host, or says that it is where
+    /// another rank is.
+    private Optional<Occupied> stranger(
+            Engine engine, WorkerRegistration registration, String from) {
+        var rank = new EngineEntry.Rank(registration.tpRank(), registration.ppRank());
+        for (var other : engine.workers.entrySet()) {
+            if (!other.getValue().from().equals(from)) {
+                return Optional.of(
+                        new Occupied(
+                                "engine "
+                                        + engine.engineId
+                                        + " has workers that registered from another host",
+                                engine.workers.values().stream().map(Worker::addr).toList(),
+                                version));
+            }
+            if (!other.getKey().equals(rank)
+                    && other.getValue().addr().equals(registration.addr())) {
+                return Optional.of(
+                        new Occupied(
+                                registration.addr() + " is that of another rank of the engine",
+                                List.of(),
+                                version));
+            }
+        }
+        return Optional.empty();
+    }
+
+    private Optional<Occupied> clash(Engine engine, WorkerRegistration registration, String from) {
+        var misfit = misfit(engine, registration, from);
         if (misfit.isPresent()) {
             return misfit;
         }

@@ -26,7 +26,8 @@ import java.util.concurrent.locks.ReentrantLock;
 /// The HTTP service by which decoders and routers find prefillers: `POST /register`, `GET /query`.
 /// Understood by vLLM's decoders and prefillers.
 ///
-/// Beyond vLLM's: a worker that is gone can be replaced, kvferry workers expire unless they renew,
+/// Beyond vLLM's: a worker that is gone can be replaced, nobody takes the place of the engine that
+/// runs the service or adds to an engine of another host, kvferry workers expire unless they renew,
 /// and an engine of known size is listed only when all its ranks are.
 ///
 /// Threading: a virtual thread per request; any thread may call.
@@ -43,11 +44,11 @@ public final class BootstrapServer implements AutoCloseable {
     /// A kvferry decoder sends it with `/query`.
     static final String KVFERRY_HEADER = "X-Kvferry";
 
-    private final BootstrapRegistry registry = new BootstrapRegistry(System::nanoTime);
+    private final BootstrapRegistry registry;
     private final Semaphore slots = new Semaphore(MAX_PROBES);
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<Boolean, Listing> listings = new HashMap<>();
-    private final LeaselessWatch watch = new LeaselessWatch(registry);
+    private final LeaselessWatch watch;
     private final Optional<FleetSecret> secret;
     private HttpPort http;
 
@@ -55,8 +56,10 @@ public final class BootstrapServer implements AutoCloseable {
     private record Listing(long version, byte[] json) {}
 
     @SuppressWarnings("NullAway.Init") // started before anybody sees it
-    private BootstrapServer(Optional<FleetSecret> secret) {
+    private BootstrapServer(Optional<FleetSecret> secret, Optional<ReservedEngine> own) {
         this.secret = secret;
+        this.registry = new BootstrapRegistry(System::nanoTime, own);
+        this.watch = new LeaselessWatch(registry);
     }
 
     /// Listens on `host:port`; port 0 takes a free one.
@@ -68,16 +71,26 @@ public final class BootstrapServer implements AutoCloseable {
 
     /// As [#start(String, int)], for requests that are signed with a secret.
     public static BootstrapServer start(String host, int port, Optional<FleetSecret> secret) {
-        return start(host, port, REQUEST_LIMIT, secret);
+        return start(host, port, REQUEST_LIMIT, secret, Optional.empty());
+    }
+
+    /// As [#start(String, int, Optional)], in an engine whose place nobody else may take.
+    public static BootstrapServer start(
+            String host, int port, Optional<FleetSecret> secret, ReservedEngine own) {
+        return start(host, port, REQUEST_LIMIT, secret, Optional.of(own));
     }
 
     static BootstrapServer start(String host, int port, Duration requestLimit) {
-        return start(host, port, requestLimit, Optional.empty());
+        return start(host, port, requestLimit, Optional.empty(), Optional.empty());
     }
 
     private static BootstrapServer start(
-            String host, int port, Duration requestLimit, Optional<FleetSecret> secret) {
-        var started = new BootstrapServer(secret);
+            String host,
+            int port,
+            Duration requestLimit,
+            Optional<FleetSecret> secret,
+            Optional<ReservedEngine> own) {
+        var started = new BootstrapServer(secret, own);
         boolean listens = false;
         try {
             started.http =
@@ -213,7 +226,7 @@ public final class BootstrapServer implements AutoCloseable {
         }
         BootstrapRegistry.Offer offer;
         try {
-            offer = settle(registration, exchange.getRemoteAddress().getAddress().getHostAddress());
+            offer = settle(registration, host(exchange));
         } finally {
             slots.release();
         }
@@ -229,11 +242,20 @@ public final class BootstrapServer implements AutoCloseable {
         return http.trouble();
     }
 
+    /// Where a request comes from. Processes of this host reach it over several addresses.
+    private static String host(HttpExchange exchange) {
+        var from = exchange.getRemoteAddress().getAddress();
+        return from.isLoopbackAddress() || from.equals(exchange.getLocalAddress().getAddress())
+                ? "this host"
+                : from.getHostAddress();
+    }
+
     private BootstrapRegistry.Offer settle(WorkerRegistration registration, String from) {
         var offer = registry.offer(registration, from);
         if (offer instanceof BootstrapRegistry.Occupied occupied
                 && !occupied.holders().isEmpty()
-                && occupied.holders().stream().noneMatch(BootstrapServer::alive)) {
+                && Probe.answering(occupied.holders().stream().limit(Probe.TOGETHER).toList())
+                        .isEmpty()) {
             LOG.info(
                     "{}, but nobody answers there: replaced by {}",
                     occupied.reason(),
@@ -241,10 +263,6 @@ public final class BootstrapServer implements AutoCloseable {
             return registry.replace(registration, from, occupied);
         }
         return offer;
-    }
-
-    private static boolean alive(String address) {
-        return LeaselessWatch.accepts(address);
     }
 
     private static void answer(HttpExchange exchange, int status, String json) throws IOException {

@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 
 import java.util.Map;
 import java.util.Objects;
-import java.util.TreeMap;
 
 /// The workers of one prefiller engine as the bootstrap service lists them.
 ///
@@ -32,7 +31,7 @@ public record EngineEntry(
     public EngineEntry {
         Objects.requireNonNull(engineId, "engineId");
         Objects.requireNonNull(incarnation, "incarnation");
-        workers = Map.copyOf(new TreeMap<>(workers));
+        workers = Map.copyOf(workers);
     }
 
     /// Tensor-parallel size: the announced one, else what the list shows.

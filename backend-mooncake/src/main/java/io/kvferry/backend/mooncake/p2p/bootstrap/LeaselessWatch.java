@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.bootstrap;
 
-import io.kvferry.spi.Deadline;
-import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.net.Socket;
-import java.net.URI;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/// Looks whether registered workers that never renew their registration, as vLLM's, still listen,
-/// and takes out those that have not for a while: else a worker that has gone, or never was, stays
-/// listed for ever and costs a time-out per request.
+/// Looks whether the side channels of registered workers that never renew their registration, as
+/// vLLM's, still answer, and takes out those that have not for a while: else a worker that has
+/// gone, or never was, stays listed for ever and costs a time-out per request.
 ///
 /// Threading: one thread of its own.
 final class LeaselessWatch implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(LeaselessWatch.class);
     private static final Duration LOOK = Duration.ofSeconds(20);
-    private static final int PROBE_MILLIS = 500;
 
     /// Looks in a row that find nobody.
     private static final int PATIENCE = 3;
@@ -52,12 +44,16 @@ final class LeaselessWatch implements AutoCloseable {
     void look() {
         var before = silent;
         var now = new HashMap<BootstrapRegistry.Leaseless, Integer>();
-        for (var worker : registry.leaseless()) {
-            if (!accepts(worker.addr())) {
+        var workers = registry.leaseless();
+        var answering =
+                Probe.answering(workers.stream().map(BootstrapRegistry.Leaseless::addr).toList());
+        for (var worker : workers) {
+            if (!answering.contains(worker.addr())) {
                 int looks = before.getOrDefault(worker, 0) + 1;
                 if (looks >= PATIENCE) {
                     LOG.info(
-                            "nobody listens at {} any more: not listed from now on", worker.addr());
+                            "no side channel answers at {} any more: not listed from now on",
+                            worker.addr());
                     registry.remove(worker);
                 } else {
                     now.put(worker, looks);
@@ -65,23 +61,6 @@ final class LeaselessWatch implements AutoCloseable {
             }
         }
         silent = now;
-    }
-
-    /// Whether something accepts connections at a `tcp://host:port` address.
-    static boolean accepts(String address) {
-        try (var socket = new Socket()) {
-            var uri = URI.create(address);
-            if (uri.getHost() == null || uri.getPort() < 1) {
-                return false;
-            }
-            var limit = Deadline.in(Duration.ofMillis(PROBE_MILLIS));
-            var host = HostNames.SYSTEM.addresses(uri.getHost(), limit)[0];
-            socket.connect(new InetSocketAddress(host, uri.getPort()), PROBE_MILLIS);
-            return true;
-        } catch (IOException | IllegalArgumentException | KvFerryException e) {
-            LOG.debug("no answer at {}: {}", address, e.toString());
-            return false;
-        }
     }
 
     @Override

@@ -11,6 +11,7 @@ import static java.nio.charset.StandardCharsets.US_ASCII;
 import io.kvferry.backend.mooncake.te.EndlessAnswer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -107,9 +108,8 @@ class BootstrapTest {
 
     @Test
     void refusesAClashWithALivingWorkerAndReplacesADeadOne() throws Exception {
-        String living;
-        try (var first = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-            living = "tcp://127.0.0.1:" + first.getLocalPort();
+        try (var first = new SideChannel("first")) {
+            var living = first.listen("127.0.0.1", (_, _) -> {});
             client.register(base, plain("e1", 0, living));
             client.register(base, plain("e1", 0, living)); // an identical repetition is fine
             assertThatThrownBy(() -> client.register(base, plain("e1", 0, "tcp://127.0.0.1:1")))
@@ -262,8 +262,8 @@ class BootstrapTest {
     /// Decoders would give it capabilities that it does not know.
     @Test
     void aLivingVllmWorkerIsNotMadeAKvferryWorker() throws Exception {
-        try (var worker = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
-            var addr = "tcp://127.0.0.1:" + worker.getLocalPort();
+        try (var worker = new SideChannel("worker")) {
+            var addr = worker.listen("127.0.0.1", (_, _) -> {});
             client.register(base, plain("e1", 0, addr));
             var before = entry();
             assertThat(
@@ -272,6 +272,79 @@ class BootstrapTest {
                                     .statusCode())
                     .isEqualTo(400);
             assertThat(entry()).isEqualTo(before);
+        }
+    }
+
+    /// Its ranks come in any order, and a stranger may add one.
+    @Test
+    void aRankBehindAGapDoesNotCount() throws Exception {
+        client.register(base, plain("v", 0, "tcp://127.0.0.1:1"));
+        client.register(base, plain("v", 7, "tcp://127.0.0.1:2"));
+        assertThat(entry().complete()).isTrue();
+        assertThat(entry().workers().values()).containsExactly("tcp://127.0.0.1:1");
+        assertThat(get("/query").body())
+                .isEqualTo(
+                        "{\"0\":{\"engine_id\":\"v\",\"worker_addr\":{\"0\":{\"0\":\"tcp://127.0.0.1:1\"}}}}");
+        client.register(base, plain("v", 1, "tcp://127.0.0.1:3"));
+        assertThat(entry().workers()).hasSize(2);
+        assertThatThrownBy(() -> client.register(base, plain("v", 2, "tcp://127.0.0.1:3")))
+                .hasMessageContaining("is that of another rank");
+    }
+
+    @Test
+    void anEngineThatHasNotRegisteredItsFirstRankIsNotListed() throws Exception {
+        client.register(base, plain("v", 1, "tcp://127.0.0.1:2"));
+        assertThat(get("/query").body()).isEqualTo("{}");
+        assertThat(entry().complete()).isFalse();
+        client.register(base, plain("v", 0, "tcp://127.0.0.1:1"));
+        assertThat(entry().workers()).hasSize(2);
+    }
+
+    @Test
+    void aWorkerOfAnotherHostIsNotAddedToAnEngineOfUnknownSize() {
+        var registry = new BootstrapRegistry(System::nanoTime);
+        registry.offer(plain("v", 0, "tcp://10.0.0.1:1"), "10.0.0.1");
+        assertThat(registry.offer(plain("v", 1, "tcp://10.0.0.1:2"), "10.0.0.1"))
+                .isInstanceOf(BootstrapRegistry.Accepted.class);
+        assertThat(registry.offer(plain("v", 2, "tcp://10.0.0.9:3"), "10.0.0.9"))
+                .isInstanceOf(BootstrapRegistry.Occupied.class);
+        assertThat(registry.entries().get(0).workers()).hasSize(2);
+    }
+
+    @Test
+    void nobodyTakesThePlaceOfTheEngineThatRunsTheService() throws Exception {
+        var own = new ReservedEngine("k", 5, "start-1");
+        try (var stranger = new SideChannel("stranger");
+                var embedded = BootstrapServer.start("127.0.0.1", 0, Optional.empty(), own)) {
+            var there = URI.create("http://127.0.0.1:" + embedded.port());
+            var addr = stranger.listen("127.0.0.1", (_, _) -> {});
+            var none = Optional.<WorkerRegistration.Extra>empty();
+            var early = new WorkerRegistration.Extra("x", 1, 1, true, Duration.ofSeconds(10));
+            for (var strange :
+                    List.of(
+                            new WorkerRegistration("k", 5, 0, 0, addr, none),
+                            new WorkerRegistration("k", 0, 0, 0, addr, none),
+                            new WorkerRegistration("other", 5, 0, 0, addr, none),
+                            new WorkerRegistration("k", 5, 0, 0, addr, Optional.of(early)))) {
+                assertThatThrownBy(() -> client.register(there, strange))
+                        .as("%s", strange)
+                        .hasMessageContaining("the engine that runs this service");
+            }
+            var extra = new WorkerRegistration.Extra("start-1", 1, 1, true, Duration.ofSeconds(10));
+            client.register(
+                    there,
+                    new WorkerRegistration("k", 5, 0, 0, "tcp://127.0.0.1:9", Optional.of(extra)));
+            assertThat(client.query(there).get(5))
+                    .satisfies(entry -> assertThat(entry.complete()).isTrue());
+        }
+    }
+
+    @Test
+    void aSilentListenerKeepsNoEngineOut() throws Exception {
+        try (var silent = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+            client.register(base, plain("k", 0, "tcp://127.0.0.1:" + silent.getLocalPort()));
+            client.register(base, kvferry("k", 0, 1, "start-1", "tcp://127.0.0.1:9"));
+            assertThat(entry().kvferry()).isTrue();
         }
     }
 
@@ -298,9 +371,10 @@ class BootstrapTest {
     }
 
     @Test
-    void aWorkerThatNeverRenewsAndDoesNotListenIsTakenOut() throws Exception {
+    void aWorkerThatNeverRenewsAndWhoseSideChannelDoesNotAnswerIsTakenOut() throws Exception {
         var registry = new BootstrapRegistry(System::nanoTime);
-        try (var living = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+        try (var living = new SideChannel("living");
+                var silent = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
                 var watch = new LeaselessWatch(registry)) {
             registry.offer(plain("fake", 0, "tcp://127.0.0.1:" + freePort()), "h");
             registry.offer(
@@ -309,12 +383,21 @@ class BootstrapTest {
                             1,
                             0,
                             0,
-                            "tcp://127.0.0.1:" + living.getLocalPort(),
+                            living.listen("127.0.0.1", (_, _) -> {}),
+                            Optional.empty()),
+                    "h");
+            registry.offer(
+                    new WorkerRegistration(
+                            "silent",
+                            2,
+                            0,
+                            0,
+                            "tcp://127.0.0.1:" + silent.getLocalPort(),
                             Optional.empty()),
                     "h");
             watch.look();
             watch.look();
-            assertThat(registry.entries()).as("one that is restarting").hasSize(2);
+            assertThat(registry.entries()).as("one that is restarting").hasSize(3);
             watch.look();
             assertThat(registry.entries().keySet()).containsExactly(1);
         }
