@@ -52,7 +52,7 @@ public final class BatchExchange extends Exchange {
                 if (open == 0) {
                     return;
                 }
-                answer(wire, answered);
+                answer(wire, answered, open == 1);
                 open--;
             }
         } catch (IOException e) {
@@ -130,11 +130,12 @@ public final class BatchExchange extends Exchange {
         }
     }
 
-    private void answer(Wire wire, Cursor pieces) throws IOException {
-        status(wire, pieces);
+    /// @param last whether no other message is unanswered: of what is refused no bytes come then
+    private void answer(Wire wire, Cursor pieces, boolean last) throws IOException {
         if (!write) {
             resetSum();
         }
+        status(wire, pieces, last);
         for (int i = 0; i < DataFrames.MOST_ENTRIES && pieces.next(); i++) {
             if (!write) {
                 wire.in.expect(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
@@ -153,11 +154,14 @@ public final class BatchExchange extends Exchange {
         }
     }
 
-    private void status(Wire wire, Cursor pieces) throws IOException {
+    private void status(Wire wire, Cursor pieces, boolean last) throws IOException {
         if (!wire.in.buffered(DataFrames.BATCH_STATUS)) {
             wire.out.flush();
         }
-        ByteBuffer in = wire.in.need(DataFrames.BATCH_STATUS);
+        ByteBuffer in =
+                !write && last
+                        ? statusAndBytes(wire, pieces)
+                        : wire.in.need(DataFrames.BATCH_STATUS);
         int code = in.getInt();
         int magic = in.getInt();
         long refused = in.getLong();
@@ -173,6 +177,17 @@ public final class BatchExchange extends Exchange {
             }
             throw refusal(code, pieces);
         }
+    }
+
+    private ByteBuffer statusAndBytes(Wire wire, Cursor pieces) throws IOException {
+        scratch.moveTo(pieces);
+        scratch.next();
+        return wire.in.needBefore(
+                DataFrames.BATCH_STATUS,
+                local(scratch),
+                scratch.localAddress(),
+                scratch.bytes(),
+                sum);
     }
 
     private KvFerryException refusal(int wireCode, Cursor at) {
@@ -208,7 +223,7 @@ public final class BatchExchange extends Exchange {
         if (write && !wire.isExpired()) {
             try {
                 for (int i = 0; i <= open; i++) {
-                    answer(wire, answered);
+                    answer(wire, answered, false);
                 }
             } catch (IOException second) {
                 failure.addSuppressed(second);

@@ -81,7 +81,7 @@ public class Exchange {
         int open = 0;
         while (!job.ended() && sending.next()) {
             if (open == WINDOW) {
-                receipt(wire, acknowledged, true);
+                receipt(wire, acknowledged);
                 open--;
             }
             DataFrames.header(
@@ -93,7 +93,7 @@ public class Exchange {
             open++;
         }
         while (open-- > 0) {
-            receipt(wire, acknowledged, true);
+            receipt(wire, acknowledged);
         }
     }
 
@@ -111,20 +111,36 @@ public class Exchange {
             if (open == 0) {
                 return;
             }
-            receipt(wire, taking, false);
+            taking.next();
+            check(receiptOfRead(wire, taking, open == 1), taking, false);
             wire.in.receive(local(taking), taking.localAddress(), taking.bytes(), null);
             open--;
         }
     }
 
-    private void receipt(Wire wire, Cursor of, boolean write) throws IOException {
+    private void receipt(Wire wire, Cursor of) throws IOException {
         if (!wire.in.buffered(DataFrames.STATUS)) {
             wire.out.flush();
         }
         ByteBuffer status = wire.in.need(DataFrames.STATUS);
+        of.next();
+        check(status, of, true);
+    }
+
+    /// @param last whether no other request is unanswered: of what is refused no bytes come then
+    private ByteBuffer receiptOfRead(Wire wire, Cursor of, boolean last) throws IOException {
+        if (!wire.in.buffered(DataFrames.STATUS)) {
+            wire.out.flush();
+        }
+        return last
+                ? wire.in.needBefore(
+                        DataFrames.STATUS, local(of), of.localAddress(), of.bytes(), null)
+                : wire.in.need(DataFrames.STATUS);
+    }
+
+    private void check(ByteBuffer status, Cursor of, boolean write) {
         int code = status.getInt();
         int magic = status.getInt();
-        of.next();
         if (magic != DataFrames.MAGIC) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL,
@@ -151,7 +167,7 @@ public class Exchange {
         if (!wire.isExpired() && acknowledged.hasNext()) {
             try {
                 while (acknowledged.hasNext()) {
-                    receipt(wire, acknowledged, true);
+                    receipt(wire, acknowledged);
                 }
             } catch (IOException second) {
                 failure.addSuppressed(second);

@@ -104,6 +104,11 @@ public final class Wire implements AutoCloseable {
         return in.isStale();
     }
 
+    /// Of a resting connection: whether the peer has sent what nobody asked for.
+    public boolean hasUnasked() {
+        return in.hasUnasked();
+    }
+
     boolean overdue(long now) {
         return clock.overdue(now);
     }

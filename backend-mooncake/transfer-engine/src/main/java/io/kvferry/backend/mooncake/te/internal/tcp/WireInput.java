@@ -33,6 +33,13 @@ final class WireInput {
     private final Gathered incoming = new Gathered();
     private @Nullable CRC32C incomingSum;
 
+    /// A head that arrives in one call with the range behind it. It lies at the end of the staging
+    /// buffer, beyond what is read ahead in such calls.
+    private final ByteBuffer head;
+
+    /// Bytes of the next expected range that are expected already.
+    private long early;
+
     /// Whether the last range that arrived was a long one.
     private boolean bulk;
 
@@ -50,6 +57,7 @@ final class WireInput {
         this.staging = staging;
         this.view = staging.duplicate();
         this.segment = MemorySegment.ofBuffer(staging.duplicate().clear());
+        this.head = staging.duplicate().order(staging.order());
         staging.flip();
     }
 
@@ -76,6 +84,17 @@ final class WireInput {
                 staging.flip();
                 channel.configureBlocking(true);
             }
+        } catch (IOException e) {
+            LOG.debug("resting connection is gone: {}", e.toString());
+            return true;
+        }
+    }
+
+    /// Of a resting connection: whether the peer has sent what nobody asked for. One call, where
+    /// [#isStale] takes five; does not see a close.
+    boolean hasUnasked() {
+        try {
+            return staging.hasRemaining() || channel.socket().getInputStream().available() > 0;
         } catch (IOException e) {
             LOG.debug("resting connection is gone: {}", e.toString());
             return true;
@@ -114,6 +133,28 @@ final class WireInput {
         return staging;
     }
 
+    /// As [#need], together with the start of a range that comes behind, which [#expect] is called
+    /// for next: one call less where both have arrived, and none of the range is copied. Only when
+    /// nothing else than that range can follow; a peer that sends a head of another meaning closes
+    /// the connection or sends no more.
+    ///
+    /// @param bytes of the head
+    /// @param size of the range
+    ByteBuffer needBefore(int bytes, Region region, long address, long size, @Nullable CRC32C sum)
+            throws IOException {
+        if (staging.hasRemaining() || size < Wire.DIRECT_FROM) {
+            return need(bytes);
+        }
+        int start = staging.capacity() - bytes;
+        incoming.addStaged(head.clear().position(start));
+        early = incoming.addPiece(region, address - region.address, size);
+        incomingSum = sum;
+        while (head.hasRemaining()) {
+            receiveSome();
+        }
+        return head.position(start);
+    }
+
     private int readAhead() {
         return bulk ? READ_AHEAD : Wire.STAGING;
     }
@@ -127,8 +168,9 @@ final class WireInput {
     /// As [#receive], but long ranges may arrive until [#receiveExpected] returns, together with
     /// those that are expected next.
     void expect(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
-        long offset = address - region.address;
-        long left = bytes;
+        long offset = address - region.address + early;
+        long left = bytes - early;
+        early = 0;
         bulk = bytes >= Wire.DIRECT_FROM;
         if (!bulk) {
             receiveExpected(); // short ranges pass through the staging buffer, behind those
@@ -226,7 +268,10 @@ final class WireInput {
     /// Reads what comes first: looks again and again for a moment while that pays, because putting
     /// a thread to sleep and waking it costs more than a short range itself, and then sleeps.
     private int readSoon(ByteBuffer target) throws IOException {
-        if (spinNanos > 0 && spinPays && !bulk) {
+        if (spinNanos == 0) {
+            return channel.read(target);
+        }
+        if (spinPays && !bulk) {
             int got = readWithoutSleep(target);
             if (got != 0) {
                 return got;

@@ -187,12 +187,16 @@ public final class Peer {
     Lane borrow(Deadline deadline, Exchange.Job job) throws IOException {
         while (true) {
             Lane lane = next(deadline, job);
-            // A WRITE that began on a dead lane cannot be repeated where no fence can be had.
-            if (!lane.used || batches() || !lane.wire.isStale()) {
+            if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
                 return lane;
             }
             giveBack(lane, false);
         }
+    }
+
+    /// A WRITE that began on a dead lane cannot be repeated where no fence can be had; a READ can.
+    private static boolean isOutOfStep(Wire wire, boolean write) {
+        return write ? wire.isStale() : wire.hasUnasked();
     }
 
     private Lane next(Deadline deadline, Exchange.Job job) throws IOException {
