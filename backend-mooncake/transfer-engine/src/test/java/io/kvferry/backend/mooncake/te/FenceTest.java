@@ -12,9 +12,15 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.DataInputStream;
 import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -118,10 +124,41 @@ class FenceTest {
         cancelWrites(24, 8 << 20);
     }
 
-    @Test
+    @ParameterizedTest
     @Tag("soak")
-    void manyCancelledWritesChangeNothingOnceTheyAreQuiet() throws Exception {
-        cancelWrites(400, 64 << 20);
+    @CsvSource({"400, 64", "40, 256"})
+    void manyCancelledWritesChangeNothingOnceTheyAreQuiet(int rounds, int mebibytes)
+            throws Exception {
+        cancelWrites(rounds, mebibytes << 20);
+    }
+
+    /// The other engine as one without the extension: it applies what it has got at its own pace.
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void cancelledWritesToPeersWithoutTheExtensionChangeNothingOnceTheyAreQuiet(int version)
+            throws Exception {
+        restartWithoutExtension(version);
+        cancelWrites(12, 16 << 20);
+    }
+
+    @ParameterizedTest
+    @Tag("soak")
+    @ValueSource(ints = {1, 2})
+    void manyCancelledWritesToPeersWithoutTheExtensionChangeNothing(int version) throws Exception {
+        restartWithoutExtension(version);
+        cancelWrites(40, 256 << 20);
+    }
+
+    private void restartWithoutExtension(int version) {
+        there.close();
+        there =
+                JavaTransferEngine.start(
+                        EngineConfig.from(
+                                Map.of(
+                                        "extension",
+                                        "false",
+                                        "protocol-version",
+                                        String.valueOf(version))));
     }
 
     /// Each cancelled at a random moment; as soon as it is quiet the memory gets other bytes, which
@@ -160,6 +197,56 @@ class FenceTest {
             if (memory.memory().get(ValueLayout.JAVA_LONG, at) != 0x1111111111111111L) {
                 throw new AssertionError(which + ": changed at " + at);
             }
+        }
+    }
+
+    /// Peers without the extension cannot be asked to refuse the rest. Each applies what it has got
+    /// in its own time, with protocol version 1 after it was used to keep connections open.
+    @ParameterizedTest
+    @CsvSource({"1, 8", "2, 8", "1, 8388608", "2, 8388608"})
+    void aCancelledWriteIsQuietWhenTheOtherSideHasAppliedWhatItGot(int version, int bytes)
+            throws Exception {
+        var began = new CompletableFuture<Void>();
+        var applying = new AtomicInteger();
+        try (var peer =
+                ScriptedPeer.withData(
+                        version, (in, out) -> applySlowly(in, out, began, applying))) {
+            var near = here.allocate(bytes);
+            var transfer =
+                    here.submit(
+                            TransferRequest.write(
+                                    peer.name(),
+                                    Ranges.of(near.address(), 0x1000, bytes),
+                                    Deadline.in(SOON)));
+            began.get(30, TimeUnit.SECONDS);
+            transfer.cancel();
+            assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
+                    .isInstanceOf(TransferOutcome.Failed.class);
+            transfer.quiesced().toCompletableFuture().get(30, TimeUnit.SECONDS);
+            assertThat(applying).as("connections that are still read").hasValue(0);
+        }
+    }
+
+    /// Answers READs with zeros, takes a WRITE without ever answering.
+    private static void applySlowly(
+            InputStream in, OutputStream out, CompletableFuture<Void> began, AtomicInteger applying)
+            throws IOException {
+        byte[] head = in.readNBytes(DataFrames.HEADER);
+        while (head.length == DataFrames.HEADER && (head[16] & 1) == 0) {
+            out.write(new byte[head[0]]);
+            head = in.readNBytes(DataFrames.HEADER);
+        }
+        if (head.length == 0) {
+            return;
+        }
+        applying.incrementAndGet();
+        try {
+            began.complete(null);
+            do {
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
+            } while (in.readNBytes(1 << 16).length > 0);
+        } finally {
+            applying.decrementAndGet();
         }
     }
 

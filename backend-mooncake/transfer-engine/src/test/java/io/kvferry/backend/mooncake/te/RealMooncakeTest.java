@@ -24,7 +24,9 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.zip.CRC32;
 
 /// Both roles against a real Mooncake process, over both versions of the data protocol.
@@ -81,6 +83,40 @@ class RealMooncakeTest {
             int length,
             int n) {
         return transfer(engine, operation, peer, memory.address(), peer.address, length, n);
+    }
+
+    /// Each cancelled at a random moment; what the peer has then is what it keeps.
+    @ParameterizedTest
+    @CsvSource({"2, 2", "1, 1"})
+    void cancelledWritesChangeNothingOnceTheyAreQuiet(int ours, int theirs) throws Exception {
+        Map<String, String> environment = theirs == 1 ? Map.of("MC_TCP_PROTO", "1") : Map.of();
+        try (var engine = engine(ours);
+                var peer = RealPeer.p2p(BYTES, environment)) {
+            var memory = engine.allocate(BYTES);
+            var random = new Random(5);
+            int cut = 0;
+            for (int round = 1; round <= 40; round++) {
+                memory.memory().fill((byte) round);
+                var transfer =
+                        engine.submit(
+                                TransferRequest.write(
+                                        peer.segmentName,
+                                        Ranges.of(memory.address(), peer.address, BYTES),
+                                        Deadline.in(Duration.ofSeconds(30))));
+                LockSupport.parkNanos(random.nextLong(10_000_000));
+                transfer.cancel();
+                long began = System.nanoTime();
+                transfer.quiesced().toCompletableFuture().get(30, TimeUnit.SECONDS);
+                assertThat(Duration.ofNanos(System.nanoTime() - began))
+                        .as("the peer closes by itself")
+                        .isLessThan(Duration.ofSeconds(5));
+                cut += transfer.outcome().toCompletableFuture().join() instanceof Completed ? 0 : 1;
+                var after = peer.ask("crc 0 %d", BYTES);
+                Thread.sleep(20);
+                assertThat(peer.ask("crc 0 %d", BYTES)).as("round %d", round).isEqualTo(after);
+            }
+            assertThat(cut).as("cancelled in time").isPositive();
+        }
     }
 
     @ParameterizedTest

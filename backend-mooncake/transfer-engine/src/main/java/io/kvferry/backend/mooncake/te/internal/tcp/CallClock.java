@@ -8,12 +8,12 @@ import java.time.Duration;
 /// How long the system call that a connection is in may still take: until the stall limit, or the
 /// deadline of what it belongs to if that is earlier.
 ///
-/// Threading: the thread that uses the connection; [#overdue] from any.
+/// Threading: the thread that uses the connection; [#overdue] and [#endNow] from any.
 final class CallClock {
     private static final long UNARMED = 0;
 
     private final long stallNanos;
-    private long hardLimit = UNARMED;
+    private volatile long hardLimit = UNARMED;
     private volatile long limit = UNARMED;
 
     CallClock(Duration stall) {
@@ -37,6 +37,12 @@ final class CallClock {
     /// Limits all calls from now on together to the stall limit.
     void end() {
         end(stallNanos);
+    }
+
+    /// As [#end], and the call in progress too.
+    void endNow(long afterNanos) {
+        end(afterNanos);
+        limit = hardLimit;
     }
 
     /// No call has a limit any more.

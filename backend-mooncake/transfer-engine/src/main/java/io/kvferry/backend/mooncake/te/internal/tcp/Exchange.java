@@ -164,7 +164,7 @@ public class Exchange {
     /// A server that refuses a request closes while later ones are under way; its refusal may still
     /// be readable.
     private IOException refusalBehind(IOException failure, Wire wire, Cursor acknowledged) {
-        if (!wire.isExpired() && acknowledged.hasNext()) {
+        if (!wire.isExpired() && !wire.isStopped() && acknowledged.hasNext()) {
             try {
                 while (acknowledged.hasNext()) {
                     receipt(wire, acknowledged);

@@ -8,9 +8,11 @@ import io.kvferry.spi.Deadline;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
+import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
@@ -19,8 +21,8 @@ import java.util.concurrent.TimeUnit;
 /// system call; what is longer than [#DIRECT_FROM] goes between socket and region without a copy.
 /// Copying 32 KiB costs about a microsecond, a system call on a loopback socket several.
 ///
-/// Threading: one thread at a time uses the connection; [#abort], [#expire] and [#overdue] are for
-/// others.
+/// Threading: one thread at a time uses the connection; [#abort], [#stop], [#expire] and [#overdue]
+/// are for others.
 public final class Wire implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
@@ -31,12 +33,17 @@ public final class Wire implements AutoCloseable {
     /// What a peer that is hung up on may still send.
     private static final long LAST_BYTES = 64L << 20;
 
+    /// How long a peer may take to read what was sent before [#stop].
+    private static final Duration LONGEST_END = Duration.ofSeconds(5);
+
     final WireInput in;
     final WireOutput out;
     private final SocketChannel channel;
     private final CallClock clock;
     private final Watchdog watchdog;
     private volatile boolean expired;
+    private volatile boolean stoppable;
+    private volatile boolean stopped;
 
     /// A wire is watched from here to [#close].
     public Wire(
@@ -115,7 +122,11 @@ public final class Wire implements AutoCloseable {
 
     void expire() {
         expired = true;
-        abort();
+        if (stopped) {
+            abort();
+        } else {
+            stop();
+        }
     }
 
     public boolean isExpired() {
@@ -160,6 +171,55 @@ public final class Wire implements AutoCloseable {
         end();
     }
 
+    /// Says whether [#stop] lets the peer read to the end. Only then can its end be awaited.
+    public void stoppable(boolean yes) {
+        stoppable = yes;
+    }
+
+    /// Ends whatever is written on this connection. Where it is stoppable, the peer reads what has
+    /// been written and then the end of the stream, and closes the connection when it has applied
+    /// all of it, see [#awaitEnd]; it is aborted when that takes too long. Any other connection is
+    /// aborted at once.
+    public void stop() {
+        if (!stoppable) {
+            abort();
+            return;
+        }
+        if (stopped) {
+            return;
+        }
+        stopped = true;
+        clock.endNow(LONGEST_END.toNanos());
+        watchdog.watch(this); // which forgets a wire that has expired
+        try {
+            channel.shutdownOutput();
+        } catch (IOException e) {
+            LOG.debug("cannot be stopped: {}", e.toString());
+            abort();
+        }
+        if (!channel.isOpen()) {
+            watchdog.forget(this);
+        }
+    }
+
+    public boolean isStopped() {
+        return stopped;
+    }
+
+    /// Waits until the peer has closed a connection that was stopped.
+    ///
+    /// @return false when it has not in time, or the connection was aborted
+    public boolean awaitEnd() {
+        try {
+            in.drain(Long.MAX_VALUE);
+        } catch (EOFException e) {
+            return true;
+        } catch (IOException e) {
+            LOG.debug("a stopped connection ends: {}", e.toString());
+        }
+        return channel.isOpen(); // the peer has reset it, and reads no more
+    }
+
     private void end() {
         try {
             channel.close();
@@ -170,8 +230,8 @@ public final class Wire implements AutoCloseable {
 
     @Override
     public void close() {
+        end();
         watchdog.forget(this);
         rest();
-        end();
     }
 }

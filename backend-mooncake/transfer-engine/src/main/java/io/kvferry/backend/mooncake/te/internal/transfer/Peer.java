@@ -272,7 +272,7 @@ public final class Peer {
         lock.lock();
         try {
             // Under the lock, so that no lane slips into the pool of a peer that is being dropped.
-            if (healthy && !dropped) {
+            if (healthy && !dropped && !lane.wire.isStopped()) {
                 idle.addFirst(lane);
                 kept = true;
             } else {
@@ -288,6 +288,11 @@ public final class Peer {
             }
             dispose(lane);
         }
+    }
+
+    /// A borrowed lane does not come back; its borrower closes it.
+    void letGo() {
+        uncount();
     }
 
     private void uncount() {

@@ -55,8 +55,11 @@ final class TcpTransfer implements Exchange.Job {
     private final ReentrantLock lock = new ReentrantLock();
     private final List<Wire> wires = new ArrayList<>(2);
 
+    /// Stopped, and not known to have ended at the peer.
+    private final List<Wire> stopped = new ArrayList<>(0);
+
     /// By share: the token of an attempt to write that the peer has not acknowledged as a whole, 0
-    /// for none. Each is the business of the thread that has the share.
+    /// for none. Each is used by the thread that has the share.
     private final long[] unsettled;
 
     private volatile int failedRange = -1;
@@ -134,9 +137,27 @@ final class TcpTransfer implements Exchange.Job {
                 forget(wire);
             }
             if (lane != null) {
-                peer.giveBack(lane, healthy);
+                if (keepStopped(lane.wire)) {
+                    peer.letGo();
+                } else {
+                    peer.giveBack(lane, healthy);
+                }
             }
         }
+    }
+
+    /// Keeps a connection that was stopped until [#awaitQuiet].
+    private boolean keepStopped(Wire wire) {
+        if (!wire.isStopped()) {
+            return false;
+        }
+        lock.lock();
+        try {
+            stopped.add(wire);
+        } finally {
+            lock.unlock();
+        }
+        return true;
     }
 
     private void exchange(Lane lane, int share) throws IOException {
@@ -163,19 +184,33 @@ final class TcpTransfer implements Exchange.Job {
     /// this transfer any more, or cannot be reached for so long that what it had is applied or
     /// lost.
     ///
-    /// Without the extension there is no such question; what the peer has in its socket buffers it
-    /// applies within moments.
+    /// Peers without the extension cannot be asked. They close a connection whose output has ended
+    /// when they have applied what came over it.
     void awaitQuiet() {
         long[] tokens = Arrays.stream(unsettled).filter(token -> token != 0).toArray();
-        if (tokens.length == 0) {
+        if (tokens.length == 0 && stopped.isEmpty()) {
             return;
         }
         boolean interrupted = Thread.interrupted(); // or no socket could be opened here
         try {
-            awaitFence(tokens);
+            stopped.forEach(this::awaitEnd);
+            if (tokens.length > 0) {
+                awaitFence(tokens);
+            }
         } finally {
             if (interrupted) {
                 Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void awaitEnd(Wire wire) {
+        try (wire) {
+            if (!wire.awaitEnd() && !context.closing().getAsBoolean()) {
+                LOG.warn(
+                        "peer {} has not closed the connection of a WRITE that failed; it may"
+                                + " still apply what it has of it",
+                        peer.segmentName);
             }
         }
     }
@@ -214,6 +249,7 @@ final class TcpTransfer implements Exchange.Job {
     }
 
     private Wire use(Wire wire) throws IOException {
+        wire.stoppable(write() && !peer.batches());
         wire.begin(request.deadline());
         touched = true;
         lock.lock();
@@ -265,7 +301,9 @@ final class TcpTransfer implements Exchange.Job {
     @Override
     public void disconnect(Wire wire) {
         forget(wire);
-        wire.close();
+        if (!keepStopped(wire)) {
+            wire.close();
+        }
     }
 
     @Override
@@ -284,9 +322,13 @@ final class TcpTransfer implements Exchange.Job {
         if (reason == ErrorCode.CLOSED && fence != null) {
             fence.abort();
         }
+        boolean atOnce = context.closing().getAsBoolean();
         lock.lock();
         try {
-            wires.forEach(Wire::abort);
+            wires.forEach(atOnce ? Wire::abort : Wire::stop);
+            if (atOnce) {
+                stopped.forEach(Wire::abort);
+            }
         } finally {
             lock.unlock();
         }
