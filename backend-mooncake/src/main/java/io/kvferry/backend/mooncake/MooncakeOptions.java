@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.TransferEngine;
@@ -85,6 +86,13 @@ final class MooncakeOptions {
                             .withDefault("30s")
                             .inRange(0.001, 86_400),
                     Option.of(
+                                    "open_memory",
+                                    Option.Type.BOOLEAN,
+                                    "let Mooncake processes, and whoever else reaches the data port, read and write all registered"
+                                            + " memory, as Mooncake does; else only agents that have this one's metadata; engine=native"
+                                            + " is always open")
+                            .withDefault("false"),
+                    Option.of(
                                     "checksum",
                                     Option.Type.BOOLEAN,
                                     "CRC32C between kvferry peers over TCP; within a host only with shared_memory=false")
@@ -109,6 +117,11 @@ final class MooncakeOptions {
 
     static boolean isNative(OptionValues options) {
         return options.string("engine").equals("native");
+    }
+
+    /// The access of peers to memory that is registered.
+    static Access access(OptionValues options) {
+        return isNative(options) || options.bool("open_memory") ? Access.OPEN : Access.KEYED;
     }
 
     static TransferEngine start(OptionValues options) {

@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicReference;
 /// What this agent knows of another: its segment, its engine's incarnation, its regions, and what
 /// is in flight to it.
 final class MooncakePeer {
-    private static final int VERSION = 1;
+    private static final int VERSION = 2;
 
     private final PeerId id;
     private volatile Section section;
@@ -33,13 +33,19 @@ final class MooncakePeer {
     /// This backend's section of an agent's metadata.
     ///
     /// @param incarnation of the engine; empty for a native one
-    record Section(String segmentName, String incarnation, long[] starts, long[] lengths) {
+    /// @param memoryKey what its engine wants named by those who read and write; 0 for nothing
+    record Section(
+            String segmentName, String incarnation, long memoryKey, long[] starts, long[] lengths) {
         static byte[] encode(
-                String segmentName, String incarnation, List<MooncakeRegistration> regions) {
+                String segmentName,
+                String incarnation,
+                long memoryKey,
+                List<MooncakeRegistration> regions) {
             return new WireWriter()
                     .i32(VERSION)
                     .string(segmentName)
                     .string(incarnation)
+                    .i64(memoryKey)
                     .longs(regions.stream().mapToLong(MooncakeRegistration::address).toArray())
                     .longs(regions.stream().mapToLong(region -> region.memory().length()).toArray())
                     .toByteArray();
@@ -59,7 +65,8 @@ final class MooncakePeer {
                                     + ", not "
                                     + VERSION);
                 }
-                var section = new Section(in.string(), in.string(), in.longs(), in.longs());
+                var section =
+                        new Section(in.string(), in.string(), in.i64(), in.longs(), in.longs());
                 in.end();
                 if (section.starts.length != section.lengths.length
                         || section.segmentName.isEmpty()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake;
 
+import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.backend.mooncake.te.EngineMemory;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
@@ -58,14 +59,20 @@ final class MooncakeTransferBackend implements TransferBackend {
     private final BackendCapabilities capabilities;
     private final TransferEngine engine;
     private final EngineInfo info;
+    private final Access access;
     private final CopyOnWriteArrayList<MooncakeRegistration> regions = new CopyOnWriteArrayList<>();
     private final Map<String, MooncakePeer> peers = new ConcurrentHashMap<>();
     private final AtomicBoolean closed = new AtomicBoolean();
     private final ThreadPoolExecutor senders;
     private final Thread listener;
 
+    /// @param access of peers to memory that is registered
     MooncakeTransferBackend(
-            BackendContext context, BackendCapabilities capabilities, TransferEngine engine) {
+            BackendContext context,
+            BackendCapabilities capabilities,
+            TransferEngine engine,
+            Access access) {
+        this.access = access;
         this.context = context;
         this.capabilities = capabilities;
         this.engine = engine;
@@ -134,7 +141,7 @@ final class MooncakeTransferBackend implements TransferBackend {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED, "MOONCAKE moves host memory only, not " + memory.kind());
         }
-        RegisteredMemory registered = engine.register(host.segment());
+        RegisteredMemory registered = engine.register(host.segment(), access);
         var registration = new MooncakeRegistration(host, registered, regions::remove);
         regions.add(registration);
         return registration;
@@ -150,7 +157,8 @@ final class MooncakeTransferBackend implements TransferBackend {
     @Override
     public byte[] localMetadata() {
         requireOpen();
-        return MooncakePeer.Section.encode(info.segmentName(), info.incarnation(), regions);
+        return MooncakePeer.Section.encode(
+                info.segmentName(), info.incarnation(), engine.memoryKey(), regions);
     }
 
     @Override
@@ -229,6 +237,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                                         .map(peer -> peer.section().incarnation())
                                         .orElse(""),
                                 0,
+                                far.knownPeer().map(peer -> peer.section().memoryKey()).orElse(0L),
                                 request.notification()
                                         .map(bytes ->
                                                 Notifications.encode(context.self(), bytes))));

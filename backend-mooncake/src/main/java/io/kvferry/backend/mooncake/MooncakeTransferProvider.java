@@ -150,6 +150,9 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
     @Override
     public TransferBackend open(BackendContext context) {
         return new MooncakeTransferBackend(
-                context, capabilities(context.options()), MooncakeOptions.start(context.options()));
+                context,
+                capabilities(context.options()),
+                MooncakeOptions.start(context.options()),
+                MooncakeOptions.access(context.options()));
     }
 }

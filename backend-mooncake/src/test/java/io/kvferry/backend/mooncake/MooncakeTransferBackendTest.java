@@ -4,8 +4,11 @@ package io.kvferry.backend.mooncake;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.PlainClient;
+import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.Deadline;
@@ -32,6 +35,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
@@ -138,7 +142,8 @@ class MooncakeTransferBackendTest {
                 new MooncakeTransferBackend(
                         new BackendContext(new PeerId("c", 1), options, sink, events::add),
                         provider.capabilities(options),
-                        copiedFrom);
+                        copiedFrom,
+                        Access.KEYED);
         for (int i = 0; i < 2; i++) {
             assertThatThrownBy(backend::close)
                     .isInstanceOfSatisfying(
@@ -294,7 +299,7 @@ class MooncakeTransferBackendTest {
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.NOT_FOUND));
-        assertThatThrownBy(() -> a.loadPeer(B, new byte[] {1, 0, 0, 0, 9}))
+        assertThatThrownBy(() -> a.loadPeer(B, new byte[] {2, 0, 0, 0, 9}))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.CORRUPT));
@@ -374,7 +379,7 @@ class MooncakeTransferBackendTest {
             a.loadPeer(
                     B,
                     MooncakePeer.Section.encode(
-                            "127.0.0.1:" + silent.getLocalPort(), "", List.of()));
+                            "127.0.0.1:" + silent.getLocalPort(), "", 0, List.of()));
             for (int i = 0; i < 10; i++) {
                 a.notify(B, new byte[] {(byte) i});
             }
@@ -389,6 +394,59 @@ class MooncakeTransferBackendTest {
                                 .filter("CLOSED"::equals))
                 .as("all but the two on their way")
                 .hasSize(8);
+    }
+
+    /// Who has no metadata, as Mooncake processes and strangers.
+    @ParameterizedTest
+    @CsvSource({"1, false", "2, false", "1, true", "2, true"})
+    void whoDoesNotNameTheKeyReachesOpenMemoryOnly(int version, boolean open) throws Exception {
+        b.close();
+        var options = Map.of("open_memory", open, "shared_memory", false);
+        b = open(B, options);
+        far.fill((byte) 0x33);
+        b.register(new MemoryRange.Host(far));
+        var section = MooncakePeer.Section.decode(B, b.localMetadata());
+        var stranger = new PlainClient(section.segmentName(), version);
+        var read = stranger.read(far.address(), 64);
+        stranger.write(far.address(), new byte[] {1, 2, 3, 4});
+
+        assertThat(read.length).isEqualTo(open ? 64 + 8 * (version - 1) : 8 * (version - 1));
+        assertThat(far.get(ValueLayout.JAVA_BYTE, 0)).isEqualTo((byte) (open ? 1 : 0x33));
+        assertThat(batchWrite(section, 0)).as("no key").isEqualTo(open);
+        assertThat(batchWrite(section, section.memoryKey() + 2)).as("another key").isFalse();
+        assertThat(batchWrite(section, section.memoryKey())).as("the key").isTrue();
+
+        a.close(); // the rest over TCP
+        a = open(A, options);
+        near.fill((byte) 0x44);
+        a.register(new MemoryRange.Host(near));
+        a.loadPeer(B, b.localMetadata());
+        var there = a.prepare(Optional.of(B), list(far, 1 << 16, 16));
+        for (var operation : Operation.values()) {
+            assertThat(outcome(a.submit(request(operation, there, Optional.empty()))))
+                    .isInstanceOf(TransferOutcome.Done.class);
+        }
+        assertThat(near.mismatch(far)).isEqualTo(-1);
+    }
+
+    /// Whether the far side takes a byte from a kvferry engine that names a key.
+    private static boolean batchWrite(MooncakePeer.Section to, long key) {
+        var config = EngineConfig.from(Map.of("shared-memory", "false"));
+        try (var engine = JavaTransferEngine.start(config)) {
+            var source = engine.allocate(8);
+            var request =
+                    new io.kvferry.backend.mooncake.te.TransferRequest(
+                            io.kvferry.backend.mooncake.te.TransferRequest.Operation.WRITE,
+                            to.segmentName(),
+                            Ranges.of(source.address(), to.starts()[0], 8),
+                            Deadline.in(Duration.ofSeconds(30)),
+                            "",
+                            0,
+                            key,
+                            Optional.empty());
+            return engine.transfer(request)
+                    instanceof io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+        }
     }
 
     @Test

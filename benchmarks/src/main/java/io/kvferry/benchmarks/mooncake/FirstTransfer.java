@@ -118,6 +118,7 @@ public final class FirstTransfer {
                                 Deadline.in(PATIENCE),
                                 "",
                                 0,
+                                0,
                                 Optional.empty()));
         if (outcome instanceof TransferOutcome.Failed failed) {
             throw failed.failure().toException();

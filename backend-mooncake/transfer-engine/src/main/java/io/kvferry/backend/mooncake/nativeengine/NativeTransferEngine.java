@@ -141,7 +141,7 @@ public final class NativeTransferEngine implements TransferEngine {
     @Override
     public RegisteredMemory register(MemorySegment memory, Access access) {
         requireOpen();
-        if (access == Access.GRANTED) {
+        if (access != Access.OPEN) {
             throw noGrants();
         }
         if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {

@@ -6,6 +6,9 @@ public enum Access {
     /// Read and write all of it at any time, as with Mooncake.
     OPEN,
 
+    /// As [#OPEN], for peers that name [TransferEngine#memoryKey] only.
+    KEYED,
+
     /// Write what a [WriteGrant] covers while that is open, and nothing else. Nobody reads it.
     GRANTED
 }

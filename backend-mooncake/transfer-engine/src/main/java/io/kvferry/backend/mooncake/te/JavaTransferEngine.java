@@ -244,10 +244,15 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public RegisteredMemory register(MemorySegment memory, Access access) {
         requireOpen();
-        if (access == Access.GRANTED) {
+        if (access != Access.OPEN) {
             requireGrants();
         }
         return registrations.register(memory, access);
+    }
+
+    @Override
+    public long memoryKey() {
+        return config.extension() ? grants.memoryKey() : 0;
     }
 
     @Override
@@ -259,7 +264,7 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public RegisteredMemory allocate(long bytes, Access access, Arena arena) {
         requireOpen();
-        if (access == Access.GRANTED) {
+        if (access != Access.OPEN) {
             requireGrants();
         }
         return registrations.allocate(bytes, access, arena);

@@ -36,8 +36,14 @@ public interface TransferEngine extends AutoCloseable {
     /// As [#register], for memory whose owner says what peers may do with it.
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for [Access#GRANTED] where
-    ///   [EngineInfo#grants] is false
+    ///   [EngineInfo#grants] is false, and for [Access#KEYED] where there is no key
     RegisteredMemory register(MemorySegment memory, Access access);
+
+    /// What peers name to read and write memory of [Access#KEYED], as [TransferRequest#memoryKey];
+    /// not guessable, new with each start. 0 where the engine knows no such memory.
+    default long memoryKey() {
+        return 0;
+    }
 
     /// Allocates zeroed, page-aligned memory and registers it. Prefer it over [#register]: where
     /// the platform allows, peers on the same host reach such memory without a socket.

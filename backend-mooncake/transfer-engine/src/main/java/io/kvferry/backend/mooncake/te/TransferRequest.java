@@ -18,6 +18,8 @@ import java.util.Optional;
 ///   now. A kvferry peer that started anew refuses with `STALE_INCARNATION`; other peers have none
 ///   to compare
 /// @param capability [WriteGrant#token] given by the peer, 0 for none; only kvferry peers know it
+/// @param memoryKey [TransferEngine#memoryKey] of the peer, 0 for none; names nothing beside a
+///   capability
 /// @param notification sent after the data has been applied, and only if all of it was
 public record TransferRequest(
         Operation operation,
@@ -26,6 +28,7 @@ public record TransferRequest(
         Deadline deadline,
         String expectedIncarnation,
         long capability,
+        long memoryKey,
         Optional<Notification> notification) {
     public TransferRequest {
         Objects.requireNonNull(operation, "operation");
@@ -38,33 +41,36 @@ public record TransferRequest(
 
     public static TransferRequest write(String segmentName, Ranges ranges, Deadline deadline) {
         return new TransferRequest(
-                Operation.WRITE, segmentName, ranges, deadline, "", 0, Optional.empty());
+                Operation.WRITE, segmentName, ranges, deadline, "", 0, 0, Optional.empty());
     }
 
     public static TransferRequest read(String segmentName, Ranges ranges, Deadline deadline) {
         return new TransferRequest(
-                Operation.READ, segmentName, ranges, deadline, "", 0, Optional.empty());
+                Operation.READ, segmentName, ranges, deadline, "", 0, 0, Optional.empty());
     }
 
     public TransferRequest withCapability(long token) {
-        return new TransferRequest(
-                operation, segmentName, ranges, deadline, expectedIncarnation, token, notification);
-    }
-
-    public TransferRequest withIncarnation(String incarnation) {
-        return new TransferRequest(
-                operation, segmentName, ranges, deadline, incarnation, capability, notification);
-    }
-
-    public TransferRequest withNotification(Notification announced) {
         return new TransferRequest(
                 operation,
                 segmentName,
                 ranges,
                 deadline,
                 expectedIncarnation,
+                token,
+                memoryKey,
+                notification);
+    }
+
+    public TransferRequest withIncarnation(String incarnation) {
+        return new TransferRequest(
+                operation,
+                segmentName,
+                ranges,
+                deadline,
+                incarnation,
                 capability,
-                Optional.of(announced));
+                memoryKey,
+                notification);
     }
 
     /// Direction, seen from the caller.

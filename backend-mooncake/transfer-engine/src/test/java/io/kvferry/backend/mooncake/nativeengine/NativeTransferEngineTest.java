@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.nativeengine;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.te.Announced;
 import io.kvferry.backend.mooncake.te.Guarantee;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.Ranges;
@@ -97,11 +98,12 @@ class NativeTransferEngineTest {
         ranges.add(near.address() + 1000, far.address() + 1000, 0);
         ranges.add(near.address() + 1000, far.address() + 1000, (1 << 16) - 1000);
         var request =
-                TransferRequest.write(
+                Announced.by(
+                        new Notification("p", "done"),
+                        TransferRequest.write(
                                 there.info().segmentName(),
                                 ranges,
-                                Deadline.in(Duration.ofSeconds(10)))
-                        .withNotification(new Notification("p", "done"));
+                                Deadline.in(Duration.ofSeconds(10))));
         assertThat(here.transfer(request)).isEqualTo(new Completed(1 << 16, Guarantee.SENT, "tcp"));
         assertThat(near.memory().mismatch(far.memory())).isEqualTo(-1);
         assertThat(there.takeNotifications(5)).containsExactly(new Notification("p", "done"));

@@ -95,6 +95,7 @@ class AllocationTest {
                                 Deadline.in(Duration.ofSeconds(30)),
                                 "",
                                 0,
+                                0,
                                 Optional.empty()));
         long after = allocated();
         assertThat(outcome).isInstanceOf(Completed.class);

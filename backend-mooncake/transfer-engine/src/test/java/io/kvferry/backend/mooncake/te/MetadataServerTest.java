@@ -139,13 +139,13 @@ class MetadataServerTest {
                     RegisteredMemory far = there.allocate(1 << 16);
                     TransferOutcome outcome =
                             here.transfer(
-                                    TransferRequest.write(
+                                    Announced.by(
+                                            new Notification("node-a", "life " + life),
+                                            TransferRequest.write(
                                                     "node-b",
                                                     Ranges.of(
                                                             near.address(), far.address(), 1 << 16),
-                                                    soon())
-                                            .withNotification(
-                                                    new Notification("node-a", "life " + life)));
+                                                    soon())));
                     assertThat(outcome).isInstanceOf(Completed.class);
                     assertThat(Bytes.mismatch(far.memory(), 0, 1 << 16, 1)).isEqualTo(-1);
                     assertThat(there.takeNotifications(9))

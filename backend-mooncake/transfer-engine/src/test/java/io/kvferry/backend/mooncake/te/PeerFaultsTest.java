@@ -58,6 +58,7 @@ class PeerFaultsTest {
                         Deadline.in(limit),
                         "",
                         0,
+                        0,
                         Optional.empty()));
     }
 

@@ -71,6 +71,7 @@ class RealMooncakeTest {
                         Deadline.in(Duration.ofSeconds(30)),
                         "",
                         0,
+                        0,
                         Optional.empty()));
     }
 
@@ -202,11 +203,12 @@ class RealMooncakeTest {
             RegisteredMemory memory = engine.allocate(1 << 20);
             fill(memory, 3);
             var request =
-                    TransferRequest.write(
+                    Announced.by(
+                            new Notification("jvm", "block-1"),
+                            TransferRequest.write(
                                     peer.segmentName,
                                     Ranges.of(memory.address(), peer.address, 1 << 20),
-                                    Deadline.in(Duration.ofSeconds(10)))
-                            .withNotification(new Notification("jvm", "block-1"));
+                                    Deadline.in(Duration.ofSeconds(10))));
             assertThat(engine.transfer(request)).isInstanceOf(Completed.class);
             assertThat(peer.ask("notifies")).isEqualTo("jvm=block-1");
             assertThat(peer.ask("crc 0 %d", 1 << 20)).isEqualTo("" + crc(memory, 1 << 20));

@@ -59,6 +59,7 @@ class SystemCallsTest {
                                                 Deadline.in(Duration.ofSeconds(30)),
                                                 "",
                                                 0,
+                                                0,
                                                 Optional.empty())))
                         .isInstanceOf(Completed.class);
                 least = Math.min(least, writes() - before);

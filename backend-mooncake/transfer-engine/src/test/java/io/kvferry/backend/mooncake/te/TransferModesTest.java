@@ -207,7 +207,14 @@ class TransferModesTest {
                 TransferOutcome outcome =
                         here.transfer(
                                 new TransferRequest(
-                                        operation, peer, ranges, soon(), "", 0, Optional.empty()));
+                                        operation,
+                                        peer,
+                                        ranges,
+                                        soon(),
+                                        "",
+                                        0,
+                                        0,
+                                        Optional.empty()));
                 assertThat(outcome)
                         .isInstanceOfSatisfying(
                                 Failed.class,

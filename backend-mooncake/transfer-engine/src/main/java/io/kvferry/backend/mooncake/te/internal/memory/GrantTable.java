@@ -19,6 +19,10 @@ public final class GrantTable {
 
     private final Map<Long, Grant> open = new ConcurrentHashMap<>();
     private final SecureRandom random = new SecureRandom();
+
+    /// Named by peers that may use memory of [Access#KEYED].
+    private final long memoryKey = random.nextLong() | 1;
+
     private final ReentrantLock changing = new ReentrantLock();
     private volatile Grant[] forAnybody = NONE;
 
@@ -50,6 +54,10 @@ public final class GrantTable {
         }
     }
 
+    public long memoryKey() {
+        return memoryKey;
+    }
+
     public Grant open(Extents extents, WriteGrant.Writers writers) {
         while (true) {
             Optional<Arrivals> arrivals =
@@ -57,7 +65,9 @@ public final class GrantTable {
                             ? Optional.of(new Arrivals())
                             : Optional.empty();
             var grant = new Grant(random.nextLong(), extents, writers, new UseGate(), arrivals);
-            if (grant.token() != 0 && open.putIfAbsent(grant.token(), grant) == null) {
+            if (grant.token() != 0
+                    && grant.token() != memoryKey
+                    && open.putIfAbsent(grant.token(), grant) == null) {
                 boolean done = false;
                 try {
                     if (writers == WriteGrant.Writers.ANY) {

@@ -29,6 +29,11 @@ public final class Region {
         this.sharedSlot = sharedSlot;
     }
 
+    /// Whether peers that name the memory key may read and write it.
+    public boolean isKeyed() {
+        return access == Access.KEYED;
+    }
+
     /// Whether `[from, from + length)` lies inside; unsigned, and safe against wrap-around.
     boolean contains(long from, long length) {
         long offset = from - address;

@@ -44,7 +44,7 @@ final class BatchServer {
         void refused(long address, long bytes);
     }
 
-    /// @param unnamed decides about messages without capability
+    /// @param unnamed decides about messages without capability or key
     BatchServer(
             RegionTable regions,
             GrantTable grants,
@@ -155,7 +155,8 @@ final class BatchServer {
             return ErrorCode.STALE_INCARNATION.wire();
         }
         Grant grant = null;
-        if (capability != 0) {
+        boolean keyed = capability == grants.memoryKey();
+        if (capability != 0 && !keyed) {
             grant = grants.find(capability);
             if (grant == null || !write || !held.enter(grant.gate())) {
                 return ErrorCode.LEASE_EXPIRED.wire();
@@ -171,11 +172,14 @@ final class BatchServer {
             if (grant != null && !grant.covers(addresses[i], lengths[i])) {
                 return ErrorCode.LEASE_EXPIRED.wire();
             }
-            if (grant == null && !unnamed.permits(region, addresses[i], lengths[i], write)) {
+            boolean byKey = keyed && region.isKeyed();
+            if (grant == null
+                    && !byKey
+                    && !unnamed.permits(region, addresses[i], lengths[i], write)) {
                 return ErrorCode.PEER_REFUSED.wire();
             }
             targets[i] = region;
-            under[i] = grant != null ? grant : unnamed.grant();
+            under[i] = grant != null || byKey ? grant : unnamed.grant();
             total += lengths[i];
         }
         return total == size ? 0 : ErrorCode.PROTOCOL.wire();

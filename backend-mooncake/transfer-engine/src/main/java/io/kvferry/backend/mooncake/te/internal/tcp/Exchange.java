@@ -31,7 +31,8 @@ public class Exchange {
     public interface Job {
         boolean write();
 
-        /// Token of the capability that it writes under, 0 for none.
+        /// Token of the capability that it writes under, or else the peer's memory key; 0 for
+        /// neither.
         long capability();
 
         /// True once the transfer has failed or was given up elsewhere.

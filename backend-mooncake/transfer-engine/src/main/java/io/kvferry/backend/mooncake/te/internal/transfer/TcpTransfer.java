@@ -280,7 +280,7 @@ final class TcpTransfer implements Exchange.Job {
 
     @Override
     public long capability() {
-        return request.capability();
+        return request.capability() != 0 ? request.capability() : request.memoryKey();
     }
 
     @Override
