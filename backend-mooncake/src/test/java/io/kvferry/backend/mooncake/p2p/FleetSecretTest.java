@@ -127,8 +127,17 @@ class FleetSecretTest {
     @Test
     void portsAreDrawnFromTheConfiguredRange() throws Exception {
         var range = Map.<String, Object>of("min_port", 20_000, "max_port", 29_999);
-        try (var p = engine(KvRole.PRODUCER, "p", range)) {
-            assertThat(URI.create(Stranger.sideChannel(p)).getPort()).isBetween(20_000, 29_999);
+        var before = ListeningPorts.now();
+        try (var p = engine(KvRole.PRODUCER, "p", range);
+                var _ = engine(KvRole.CONSUMER, "d", range)) {
+            var ports = ListeningPorts.now();
+            ports.removeAll(before);
+            ports.remove(URI.create(p.bootstrap).getPort()); // which has an option of its own
+            assertThat(ports)
+                    .as("data and handshake of both, side channel")
+                    .hasSize(5)
+                    .contains(URI.create(Stranger.sideChannel(p)).getPort())
+                    .allMatch(port -> port >= 20_000 && port <= 29_999);
         }
     }
 

@@ -7,7 +7,12 @@ import io.kvferry.spi.EngineInfo;
 import io.kvferry.tck.harness.HarnessShape;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.zeromq.ZMQ;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 
 class MooncakeSettingsTest {
@@ -26,5 +31,25 @@ class MooncakeSettingsTest {
         assertThat(rank(THIRD, Map.of())).isEqualTo(2);
         assertThat(rank(THIRD, Map.of("data_parallel_rank", 5))).isEqualTo(5);
         assertThat(rank(THIRD, Map.of("data_parallel_rank", -1))).isPositive().isGreaterThan(5);
+    }
+
+    private static boolean requiresCapability(Map<String, ?> options) {
+        return MooncakeSettings.from(MooncakeSettings.SCHEMA.read("test", options))
+                .requireCapability();
+    }
+
+    @Test
+    void capabilitiesAreRequiredWherePeersMustProveWhoTheyAreUnlessToldOtherwise(
+            @TempDir Path folder) throws IOException {
+        var file = Files.writeString(folder.resolve("secret"), "0123456789abcdef").toString();
+        var pair = ZMQ.Curve.generateKeyPair();
+        var curve = Map.of("curve_public_key", pair.publicKey, "curve_secret_key", pair.secretKey);
+
+        assertThat(requiresCapability(Map.of())).isFalse();
+        assertThat(requiresCapability(Map.of("require_capability", true))).isTrue();
+        assertThat(requiresCapability(curve)).isTrue();
+        assertThat(requiresCapability(Map.of("secret_file", file))).isTrue();
+        assertThat(requiresCapability(Map.of("secret_file", file, "require_capability", false)))
+                .isFalse();
     }
 }
