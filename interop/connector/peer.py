@@ -2,8 +2,9 @@
 """A peer of MooncakeConnector over a real Mooncake engine, pyzmq and msgspec, driven by lines on standard input.
 
   peer.py codec                       re-encodes messages, see `codec`
-  peer.py prefill LAYERS BLOCKS HEADS HEAD_BYTES [GENERATION]    a prefiller with a bootstrap service of its own
-  peer.py decode  LAYERS BLOCKS HEADS HEAD_BYTES    a decoder
+  peer.py prefill LAYERS BLOCKS HEADS HEAD_BYTES [GENERATION [TP_SIZE TP_RANK]]    a prefiller with a bootstrap service
+  of its own, which lists it as the only rank
+  peer.py decode  LAYERS BLOCKS HEADS HEAD_BYTES [GENERATION [TP_SIZE TP_RANK]]    a decoder; HEADS are those of all ranks
 
 Answers are lines that start with "@ ". The bytes of a block follow from (seed, layer, position, head), as in the
 test engine of backend-mooncake.
@@ -105,11 +106,13 @@ def codec():
 class Cache:
     """KV memory of one rank in a real engine."""
 
-    def __init__(self, layers, blocks, heads, head_bytes):
+    def __init__(self, layers, blocks, all_heads, head_bytes, tp_size=1, tp_rank=0):
         import numpy as np
         from mooncake.engine import TransferEngine
 
         self.np, self.layers, self.blocks = np, layers, blocks
+        self.all_heads, self.tp_size, self.tp_rank = all_heads, tp_size, tp_rank
+        self.first_head, heads = self.heads_of(tp_rank, tp_size)
         self.heads, self.head_bytes, self.block_bytes = heads, head_bytes, heads * head_bytes
         self.memory = np.zeros(layers * blocks * self.block_bytes, dtype=np.uint8)
         self.base = self.memory.ctypes.data
@@ -119,6 +122,11 @@ class Cache:
         if self.engine.register_memory(self.base, self.memory.size) != 0:
             sys.exit("register_memory failed")
         self.port = self.engine.get_rpc_port()
+
+    def heads_of(self, tp_rank, tp_size):
+        """First head of a rank, and how many it has."""
+        each = self.all_heads // tp_size
+        return tp_rank * each, each
 
     def address(self, layer):
         return self.base + layer * self.blocks * self.block_bytes
@@ -130,6 +138,7 @@ class Cache:
     def pattern(self, seed, layer, position):
         np = self.np
         head, byte = np.divmod(np.arange(self.block_bytes), self.head_bytes)
+        head += self.first_head
         return ((seed * 31 + layer * 7 + position * 13 + head * 101 + byte * 3) | 1).astype(np.uint8)
 
     def fill(self, seed, first, count):
@@ -178,7 +187,8 @@ class Prefiller:
         port = self.router.bind_to_random_port("tcp://" + HOST)
         http = ThreadingHTTPServer((HOST, 0), Bootstrap)
         threading.Thread(target=http.serve_forever, daemon=True).start()
-        address = {"0": {"0": "tcp://%s:%d" % (HOST, port)}}
+        self.address = "tcp://%s:%d" % (HOST, port)
+        address = {"0": {"0": self.address}}
         Bootstrap.workers = {"0": {"engine_id": "python-p", "worker_addr": address}}
         threading.Thread(target=self.listen, daemon=True).start()
         say("READY", "http://%s:%d" % (HOST, http.server_port))
@@ -236,7 +246,8 @@ class Prefiller:
         cache = self.cache
         if len(request.kv_caches_base_addr) != cache.layers:
             return "%d regions" % len(request.kv_caches_base_addr)
-        if any(length != cache.block_bytes for length in getattr(request, "block_lens", [])):
+        _, heads = cache.heads_of(request.remote_tp_rank, request.remote_tp_size)
+        if any(length != heads * cache.head_bytes for length in getattr(request, "block_lens", [])):
             return "block lengths %s" % request.block_lens
         names = getattr(request, "registered_layer_names", cache.names())
         indices = getattr(request, "registered_layer_indices", list(range(cache.layers)))
@@ -249,19 +260,31 @@ class Prefiller:
             return None
         mine = list(range(first, first + count))[-len(groups[0]) :]
         source, target, length = [], [], []
-        parts = 2 if self.generation < "G5" else 1
-        part_bytes = self.cache.block_bytes // parts
+        parts = self.parts(request)
         for layer, (base, stride) in enumerate(zip(*layout)):
-            for part in range(parts):
+            for here_offset, there_offset, part_bytes in parts:
                 for here, there in zip(mine, groups[0]):
-                    source.append(self.cache.address(layer) + here * self.cache.block_bytes + part * part_bytes)
-                    target.append(base + there * stride + part * part_bytes)
+                    source.append(self.cache.address(layer) + here * self.cache.block_bytes + here_offset)
+                    target.append(base + there * stride + there_offset)
                     length.append(part_bytes)
         peer = "%s:%d" % (request.remote_hostname, request.remote_port)
         code = self.cache.engine.batch_transfer_sync_write(peer, source, target, length)
         return None if code == 0 else "Mooncake transfer engine returned %d" % code
 
+    def parts(self, request):
+        """What is written of a block: its offset here, there, and its length."""
+        cache = self.cache
+        if self.generation < "G5":
+            half = cache.block_bytes // 2
+            return [(0, 0, half), (half, half, half)]
+        first, count = cache.heads_of(request.remote_tp_rank, request.remote_tp_size)
+        low, high = max(first, cache.first_head), min(first + count, cache.first_head + cache.heads)
+        size = cache.head_bytes
+        return [((low - cache.first_head) * size, (low - first) * size, (high - low) * size)] if low < high else []
+
     def command(self, word):
+        if word[0] == "address":
+            return self.address
         if word[0] == "send":  # TRANSFER SEED FIRST COUNT
             self.cache.fill(int(word[2]), int(word[3]), int(word[4]))
             with self.condition:
@@ -291,7 +314,11 @@ class Decoder:
             with urllib.request.urlopen(word[1] + "/query", timeout=10) as answer:
                 engines = json.load(answer)
             workers = next(e["worker_addr"] for e in engines.values() if e["engine_id"] == word[2])
-            return self.pull(workers["0"]["0"], word[3], int(word[4]), int(word[5]), word[6])
+            for tp_rank in self.partners(len(workers)):
+                told = self.pull(workers[str(tp_rank)]["0"], word[3], int(word[4]), int(word[5]), word[6])
+                if not told.startswith("FINISH"):
+                    break
+            return told
         if word[0] == "frames":  # ADDRESS NUMBER: a message that ends vLLM's own listener
             socket = self.context.socket(self.zmq.DEALER)
             socket.linger = 1000
@@ -301,6 +328,14 @@ class Decoder:
             return "ok"
         return "unknown"
 
+    def partners(self, prefill_tp):
+        """The prefiller's ranks that hold heads of this one."""
+        cache = self.cache
+        if cache.tp_size >= prefill_tp:
+            return [cache.tp_rank // (cache.tp_size // prefill_tp)]
+        ratio = prefill_tp // cache.tp_size
+        return range(cache.tp_rank * ratio, (cache.tp_rank + 1) * ratio)
+
     def pull(self, address, transfer, first, count, form):
         cache = self.cache
         blocks = [list(range(first, first + count))] if count else []
@@ -309,8 +344,8 @@ class Decoder:
         fields = {
             "remote_hostname": HOST,
             "remote_port": cache.port,
-            "remote_tp_size": 1,
-            "remote_tp_rank": 0,
+            "remote_tp_size": cache.tp_size,
+            "remote_tp_rank": cache.tp_rank,
             "req_blocks": {"python-d-" + transfer: (transfer, blocks)},
             "layout_id": self.layout_id,
             "kv_caches_base_addr": [],
@@ -351,8 +386,8 @@ def main():
     if sys.argv[1] == "codec":
         codec()
         return
-    cache = Cache(*(int(number) for number in sys.argv[2:6]))
-    role = (Prefiller if sys.argv[1] == "prefill" else Decoder)(cache, *sys.argv[6:])
+    cache = Cache(*(int(number) for number in sys.argv[2:6] + sys.argv[7:9]))
+    role = Prefiller(cache, *sys.argv[6:7]) if sys.argv[1] == "prefill" else Decoder(cache)
     for line in sys.stdin:
         try:
             say(role.command(line.split()))

@@ -6,6 +6,9 @@ import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.testkit.PythonPeer;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
@@ -17,12 +20,15 @@ import io.kvferry.spi.kv.FinishReason;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /// KV to and from a peer that is not kvferry: a real Mooncake engine behind pyzmq and msgspec.
 @Tag("interop")
@@ -30,14 +36,18 @@ class RealPeerTest {
     private static final Shape SHAPE = Shape.SMALL;
 
     private static PythonPeer peer(String role, String... more) throws IOException {
+        return peer(SHAPE, role, more);
+    }
+
+    private static PythonPeer peer(Shape shape, String role, String... more) throws IOException {
         var arguments =
                 new ArrayList<>(
                         List.of(
                                 role,
-                                String.valueOf(SHAPE.layers()),
-                                String.valueOf(SHAPE.blocks()),
-                                String.valueOf(SHAPE.kvHeads()),
-                                String.valueOf(SHAPE.headBytes())));
+                                String.valueOf(shape.layers()),
+                                String.valueOf(shape.blocks()),
+                                String.valueOf(shape.kvHeads()),
+                                String.valueOf(shape.headBytes())));
         arguments.addAll(List.of(more));
         return new PythonPeer(arguments.toArray(String[]::new));
     }
@@ -182,6 +192,70 @@ class RealPeerTest {
             assertThat(d.ask("pull %s p y 30 0 G7", p.bootstrap))
                     .isEqualTo("FINISH python-d-y 1 None");
             assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
+        }
+    }
+
+    private static final Shape WIDE = new Shape(1, 4, 3, 1, 80, 512, false);
+
+    private static List<PythonPeer> ranks(String role, int tp) throws IOException {
+        var peers = new ArrayList<PythonPeer>();
+        for (int rank = 0; rank < tp; rank++) {
+            peers.add(peer(WIDE, role, "G7", String.valueOf(tp), String.valueOf(rank)));
+        }
+        return peers;
+    }
+
+    private static void close(List<PythonPeer> peers) throws IOException {
+        for (var peer : peers) {
+            peer.close();
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"2, 1", "1, 2", "4, 2", "4, 1", "1, 4"})
+    void realPrefillersFillADecoderOfAnotherTensorParallelSize(int prefillTp, int decodeTp)
+            throws Exception {
+        var prefillers = ranks("prefill", prefillTp);
+        try (var bootstrap = BootstrapServer.start("127.0.0.1", 0);
+                var client = new BootstrapClient(TestEngine.SOON);
+                var d = new TestEngine(WIDE.withTp(decodeTp), KvRole.CONSUMER, "d", Map.of())) {
+            var base = "http://127.0.0.1:" + bootstrap.port();
+            for (int rank = 0; rank < prefillTp; rank++) {
+                var p = prefillers.get(rank);
+                ready(p);
+                client.register(
+                        URI.create(base),
+                        new WorkerRegistration(
+                                "python-p", 0, rank, 0, p.ask("address"), Optional.empty()));
+                assertThat(p.ask("send x 9 11 5")).isEqualTo("ok");
+            }
+            var target = d.request("d-1", 70, 5, prefillAt(base, "python-p", "x"));
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            d.assertHolds(target, 0, 9);
+            d.assertUntouched(d.request("after", 16, 10, Map.of()));
+        } finally {
+            close(prefillers);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"2, 1", "1, 2", "4, 2", "4, 1", "1, 4"})
+    void realDecodersOfAnotherTensorParallelSizeAreFilledFromHere(int prefillTp, int decodeTp)
+            throws IOException {
+        var decoders = ranks("decode", decodeTp);
+        try (var p = new TestEngine(WIDE.withTp(prefillTp), KvRole.PRODUCER, "p", Map.of())) {
+            var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
+            for (var d : decoders) {
+                ready(d);
+                assertThat(d.ask("pull %s p x 30 5 G7", p.bootstrap))
+                        .isEqualTo("FINISH python-d-x 1 None");
+            }
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
+            for (var d : decoders) {
+                assertThat(d.ask("check 4 30 5")).isEqualTo("same");
+            }
+        } finally {
+            close(decoders);
         }
     }
 }

@@ -36,6 +36,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.EnumSource.Mode;
 
 import java.net.URI;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -147,6 +148,37 @@ class LayoutTest {
                 }
             }
             assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1,1", "2,1", "1,2", "4,2", "4,1", "1,4"})
+    void prefillersOfVllmFillDecodersAtEveryTensorParallelSize(int prefillTp, int decodeTp)
+            throws Exception {
+        int heads = 4;
+        int headBytes = 256;
+        var shape = new Shape(decodeTp, heads, 2, 1, 40, headBytes, false);
+        var ranks = new ArrayList<Stranger>();
+        try (var d = new TestEngine(shape, KvRole.CONSUMER, "d", Map.of("peer_layout", "alike"))) {
+            String base = "";
+            for (int rank = 0; rank < prefillTp; rank++) {
+                var p = new Stranger(Generation.G7, 2, 40, heads / prefillTp * headBytes);
+                ranks.add(p);
+                p.heads = heads;
+                p.tpSize = prefillTp;
+                p.tpRank = rank;
+                p.source = 10;
+                p.compute(7, p.source, 4);
+                base = rank == 0 ? p.bootstrap() : base;
+                p.serveItsRank(base);
+            }
+            var target = d.request("d-1", 64, 20, prefillAt(base, "stranger", "x"));
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            d.assertHolds(target, 0, 7);
+            d.assertUntouched(d.request("before", 16, 19, Map.of()));
+            d.assertUntouched(d.request("after", 16, 24, Map.of()));
+        } finally {
+            ranks.forEach(Stranger::close);
         }
     }
 

@@ -6,6 +6,7 @@ import static io.kvferry.backend.mooncake.p2p.testkit.TestEngine.SOON;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.copy.TpPairing;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
@@ -23,15 +24,21 @@ import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.net.URI;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -58,6 +65,15 @@ public final class Stranger implements AutoCloseable {
 
     public int tpSize = 1;
     public int tpRank;
+
+    /// KV heads of all ranks; 0 where decoders have the same share of them as this rank.
+    public int heads;
+
+    /// For how long it goes on writing after it has answered that it failed; null: it does not
+    /// fail.
+    public volatile @Nullable Duration goesOn;
+
+    private final Set<CompletableFuture<?>> going = ConcurrentHashMap.newKeySet();
 
     public Stranger(Generation generation, int layers, int blocks, int blockBytes) {
         this.generation = generation;
@@ -157,19 +173,55 @@ public final class Stranger implements AutoCloseable {
     ///
     /// @return address of its bootstrap service
     public String serve(int tp, int pp) throws InterruptedException {
-        var bootstrap = BootstrapServer.start("127.0.0.1", 0);
-        servers.add(bootstrap);
-        var base = "http://127.0.0.1:" + bootstrap.port();
+        var base = bootstrap();
         var address = channel.listen("127.0.0.1", this::serve);
-        try (var client = new BootstrapClient(SOON)) {
-            for (int rank = 0; rank < tp * pp; rank++) {
-                client.register(
-                        URI.create(base),
-                        new WorkerRegistration(
-                                "stranger", 0, rank % tp, rank / tp, address, Optional.empty()));
-            }
+        for (int rank = 0; rank < tp * pp; rank++) {
+            register(base, rank % tp, rank / tp, address);
         }
         return base;
+    }
+
+    /// Serves as its own tensor-parallel rank of "stranger".
+    ///
+    /// @param base of the bootstrap service where the ranks are listed
+    public void serveItsRank(String base) throws InterruptedException {
+        register(base, tpRank, 0, channel.listen("127.0.0.1", this::serve));
+    }
+
+    /// Starts a bootstrap service.
+    public String bootstrap() {
+        var bootstrap = BootstrapServer.start("127.0.0.1", 0);
+        servers.add(bootstrap);
+        return "http://127.0.0.1:" + bootstrap.port();
+    }
+
+    private static void register(String base, int tp, int pp, String address)
+            throws InterruptedException {
+        try (var client = new BootstrapClient(SOON)) {
+            client.register(
+                    URI.create(base),
+                    new WorkerRegistration("stranger", 0, tp, pp, address, Optional.empty()));
+        }
+    }
+
+    /// As [TestEngine#compute], of its own heads.
+    public void compute(int seed, int first, int count) {
+        int headBytes = headBytes();
+        int firstHead = TpPairing.heads(tpRank, tpSize, heads).first();
+        for (int layer = 0; layer < layers; layer++) {
+            for (int i = 0; i < count; i++) {
+                var block = block(layer, first + i);
+                for (int b = 0; b < blockBytes; b++) {
+                    int head = firstHead + b / headBytes;
+                    int mix = seed * 31 + layer * 7 + i * 13 + head * 101 + b % headBytes * 3;
+                    block.set(ValueLayout.JAVA_BYTE, b, (byte) (mix | 1));
+                }
+            }
+        }
+    }
+
+    private int headBytes() {
+        return blockBytes / TpPairing.heads(tpRank, tpSize, heads).count();
     }
 
     /// Fills each layer of blocks `first` and following with bytes that follow from `seed`.
@@ -202,32 +254,79 @@ public final class Stranger implements AutoCloseable {
             return;
         }
         var ranges = new Ranges(16);
-        int first = source;
-        int half = blockBytes / 2;
-        for (int layer = 0; layer < layers && !request.getValue().releaseOnly(); layer++) {
-            long stride = generation == Generation.G2 ? blockBytes : regions.blockLengths()[layer];
+        if (!request.getValue().releaseOnly()) {
             int[] wanted = request.getValue().groups().getFirst();
-            for (int i = 0; i < wanted.length; i++) {
-                long to = regions.baseAddresses()[layer] + wanted[i] * stride;
-                long from = address(layer, first + i);
-                ranges.add(from, to, half);
-                ranges.add(from + half, to + half, half);
+            for (int layer = 0; layer < layers; layer++) {
+                for (int i = 0; i < wanted.length; i++) {
+                    addBlock(ranges, message, layer, source + i, wanted[i]);
+                }
             }
+        }
+        var id = List.of(request.getKey());
+        var late = goesOn;
+        if (late != null) {
+            var until = Deadline.in(late);
+            answer(asker, List.of(), id, "the batch write returned -1");
+            going.add(
+                    CompletableFuture.runAsync(
+                            () -> writeOneByOne(message.segmentName(), ranges, until)));
+            return;
         }
         engine.submit(TransferRequest.write(message.segmentName(), ranges, Deadline.in(SOON)))
                 .outcome()
                 .thenAccept(outcome -> {
-                    var id = List.of(request.getKey());
                     boolean done = outcome instanceof TransferOutcome.Completed;
-                    asker.answer(
-                            XferEncoder.response(
-                                    new XferResponse(
-                                            XferResponse.Status.FINISH,
-                                            done ? id : List.of(),
-                                            done ? List.of() : id,
-                                            done ? "" : outcome.toString(),
-                                            0)));
+                    answer(
+                            asker,
+                            done ? id : List.of(),
+                            done ? List.of() : id,
+                            done ? "" : outcome.toString());
                 });
+    }
+
+    private static void answer(
+            SideChannel.Asker asker, List<String> ok, List<String> failed, String why) {
+        asker.answer(
+                XferEncoder.response(
+                        new XferResponse(XferResponse.Status.FINISH, ok, failed, why, 0)));
+    }
+
+    /// K and V apart where decoders have as many heads; else the heads that the two have in common.
+    private void addBlock(Ranges ranges, XferMetadata message, int layer, int from, int to) {
+        var regions = message.regions();
+        long stride = generation == Generation.G2 ? blockBytes : regions.blockLengths()[layer];
+        long source = address(layer, from);
+        long target = regions.baseAddresses()[layer] + to * stride;
+        if (heads == 0) {
+            int half = blockBytes / 2;
+            ranges.add(source, target, half);
+            ranges.add(source + half, target + half, half);
+            return;
+        }
+        var own = TpPairing.heads(tpRank, tpSize, heads);
+        var theirs = TpPairing.heads(message.remoteTpRank(), message.remoteTpSize(), heads);
+        int headBytes = headBytes();
+        for (int head = own.first(); head < own.first() + own.count(); head++) {
+            if (head >= theirs.first() && head < theirs.first() + theirs.count()) {
+                ranges.add(
+                        source + (long) (head - own.first()) * headBytes,
+                        target + (long) (head - theirs.first()) * headBytes,
+                        headBytes);
+            }
+        }
+    }
+
+    private void writeOneByOne(String segmentName, Ranges ranges, Deadline until) {
+        for (int i = 0; i < ranges.size() && !until.passed(); i++) {
+            var one = Ranges.of(ranges.localAddress(i), ranges.remoteAddress(i), ranges.bytes(i));
+            engine.transfer(TransferRequest.write(segmentName, one, until));
+        }
+    }
+
+    /// Waits for writes that go on after a failure.
+    public void awaitWrites() {
+        going.forEach(CompletableFuture::join);
+        going.clear();
     }
 
     @Override
