@@ -253,23 +253,39 @@ final class RecencyIndex {
         return used++;
     }
 
+    /// Where there is no memory for it, nothing has changed: every array is made before one is
+    /// used.
     private void grow() {
         int capacity = Math.multiplyExact(bytes.length, 2);
-        digests = Arrays.copyOf(digests, Math.multiplyExact(capacity, WORDS));
-        bytes = Arrays.copyOf(bytes, capacity);
-        verifiedAt = Arrays.copyOf(verifiedAt, capacity);
-        suppressedUntil = Arrays.copyOf(suppressedUntil, capacity);
-        suppressed = Arrays.copyOf(suppressed, capacity);
-        suppressions = Arrays.copyOf(suppressions, capacity);
-        unreadable = Arrays.copyOf(unreadable, capacity);
-        stamps = Arrays.copyOf(stamps, capacity);
-        persisted = Arrays.copyOf(persisted, capacity);
-        pins = Arrays.copyOf(pins, capacity);
-        scans = Arrays.copyOf(scans, capacity);
-        newer = Arrays.copyOf(newer, capacity);
-        older = Arrays.copyOf(older, capacity);
-        chain = Arrays.copyOf(chain, capacity);
+        long[] newDigests = Arrays.copyOf(digests, Math.multiplyExact(capacity, WORDS));
+        long[] newBytes = Arrays.copyOf(bytes, capacity);
+        long[] newVerifiedAt = Arrays.copyOf(verifiedAt, capacity);
+        long[] newSuppressedUntil = Arrays.copyOf(suppressedUntil, capacity);
+        boolean[] newSuppressed = Arrays.copyOf(suppressed, capacity);
+        byte[] newSuppressions = Arrays.copyOf(suppressions, capacity);
+        boolean[] newUnreadable = Arrays.copyOf(unreadable, capacity);
+        long[] newStamps = Arrays.copyOf(stamps, capacity);
+        long[] newPersisted = Arrays.copyOf(persisted, capacity);
+        int[] newPins = Arrays.copyOf(pins, capacity);
+        int[] newScans = Arrays.copyOf(scans, capacity);
+        int[] newNewer = Arrays.copyOf(newer, capacity);
+        int[] newOlder = Arrays.copyOf(older, capacity);
+        int[] newChain = Arrays.copyOf(chain, capacity);
         buckets = filled(capacity * 2);
+        digests = newDigests;
+        bytes = newBytes;
+        verifiedAt = newVerifiedAt;
+        suppressedUntil = newSuppressedUntil;
+        suppressed = newSuppressed;
+        suppressions = newSuppressions;
+        unreadable = newUnreadable;
+        stamps = newStamps;
+        persisted = newPersisted;
+        pins = newPins;
+        scans = newScans;
+        newer = newNewer;
+        older = newOlder;
+        chain = newChain;
         // Only called with no free slot, so every slot below `used` is live.
         for (int slot = 0; slot < used; slot++) {
             int bucket = bucket(digests[slot * WORDS]);

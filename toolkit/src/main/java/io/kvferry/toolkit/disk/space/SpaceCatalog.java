@@ -312,10 +312,11 @@ public final class SpaceCatalog {
         reserved -= bytes;
     }
 
-    /// Turns a reservation into a file.
+    /// Turns a reservation into a file. Where there is no memory to note the file, the reservation
+    /// stays for [#release].
     public synchronized void commit(KeyDigest digest, long bytes, long now, long stamp) {
-        reserved -= bytes;
         confirm(digest, bytes, now, stamp);
+        reserved -= bytes;
         int slot = index.find(digest);
         index.persisted(slot, recency.persistent(stamp));
     }
