@@ -342,7 +342,7 @@ final class StoreCore {
     /// that all processes use the same ones.
     void reopenLocks(long deadlineNanos) {
         lock.reopen(deadlineNanos);
-        folderUsers.reopen();
+        folderUsers.reopen(deadlineNanos);
     }
 
     /// A block was written: room may be needed, or a look at what others wrote.

@@ -23,26 +23,73 @@ public final class FolderUsers implements AutoCloseable {
     private final Path file;
     private int handle = -1;
 
+    /// Whether a thread uses the handle or makes another; the monitor is not held meanwhile,
+    /// because the file system may hang.
+    private boolean taken;
+
+    private boolean closed;
+
     /// Where the file cannot be opened or locked, others are taken to be there.
     public FolderUsers(FileCalls calls, Path file) {
         this.calls = calls;
         this.file = file;
-        reopen();
+        reopen(System.nanoTime());
     }
 
     /// Goes on with the file that has the name now.
-    public synchronized void reopen() {
-        close();
-        try (Arena arena = Arena.ofConfined()) {
-            handle = calls.openLockFile(PathText.of(arena, file));
+    ///
+    /// @param deadlineNanos for another thread that does the same or asks; after it, or after
+    ///   [#close], nothing happens
+    public void reopen(long deadlineNanos) {
+        if (!take(deadlineNanos)) {
+            return;
         }
-        share();
+        try {
+            int other = open();
+            share(other);
+            closeHandle();
+            handle = other;
+        } finally {
+            give();
+        }
+    }
+
+    private int open() {
+        try (Arena arena = Arena.ofConfined()) {
+            return calls.openLockFile(PathText.of(arena, file));
+        }
+    }
+
+    private synchronized boolean take(long deadlineNanos) {
+        try {
+            while (taken && !closed) {
+                long left = deadlineNanos - System.nanoTime();
+                if (left <= 0) {
+                    return false;
+                }
+                TimeUnit.NANOSECONDS.timedWait(this, left);
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+        boolean free = !closed;
+        taken |= free;
+        return free;
+    }
+
+    private synchronized void give() {
+        taken = false;
+        if (closed) {
+            closeHandle();
+        }
+        notify();
     }
 
     /// Who asks has the whole lock for some microseconds.
-    private void share() {
-        for (int i = 0; handle >= 0 && i < TRIES; i++) {
-            if (calls.shareLock(handle) != -Errno.EAGAIN) {
+    private void share(int shared) {
+        for (int i = 0; shared >= 0 && i < TRIES; i++) {
+            if (calls.shareLock(shared) != -Errno.EAGAIN) {
                 return;
             }
             LockSupport.parkNanos(this, PAUSE_NANOS);
@@ -50,20 +97,37 @@ public final class FolderUsers implements AutoCloseable {
     }
 
     /// Whether another process may have the folder open.
-    public synchronized boolean others() {
-        if (handle < 0) {
+    public boolean others() {
+        if (!take(System.nanoTime())) {
             return true;
         }
-        boolean alone = calls.tryLock(handle) == 0;
-        share();
-        return !alone;
+        try {
+            if (handle < 0) {
+                return true;
+            }
+            boolean alone = calls.tryLock(handle) == 0;
+            share(handle);
+            return !alone;
+        } finally {
+            give();
+        }
     }
 
+    private void closeHandle() {
+        int old = handle;
+        handle = -1;
+        if (old >= 0) {
+            calls.close(old);
+        }
+    }
+
+    /// A thread that hangs in the file system keeps the handle until it comes back. Idempotent.
     @Override
     public synchronized void close() {
-        if (handle >= 0) {
-            calls.close(handle);
-            handle = -1;
+        closed = true;
+        if (!taken) {
+            closeHandle();
         }
+        notifyAll();
     }
 }

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Assumptions;
@@ -11,6 +12,9 @@ import org.junit.jupiter.api.io.TempDir;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 class FolderUsersTest {
     @TempDir Path folder;
@@ -31,7 +35,7 @@ class FolderUsersTest {
             assertThat(one.others()).isFalse();
             Files.delete(file);
             try (var later = new FolderUsers(calls, file)) {
-                one.reopen();
+                one.reopen(System.nanoTime());
                 assertThat(one.others()).isTrue();
                 assertThat(later.others()).isTrue();
             }
@@ -42,6 +46,60 @@ class FolderUsersTest {
     void takesOthersToBeThereWhereItCannotTell() {
         try (var users = new FolderUsers(FileCalls.ofPlatform(), folder.resolve("absent/users"))) {
             assertThat(users.others()).isTrue();
+        }
+    }
+
+    /// Such as a background thread of a store that hung in the file system while the store was
+    /// closed: the file would count as used until the process ends.
+    @Test
+    void doesNotOpenTheFileAgainOnceItIsClosed() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        Assumptions.assumeTrue(calls.gatherLimit() > 0, "needs flock of Linux");
+        Path file = folder.resolve("users");
+        try (var one = new FolderUsers(calls, file)) {
+            var two = new FolderUsers(calls, file);
+            two.close();
+            two.reopen(System.nanoTime());
+            assertThat(two.others()).isTrue();
+            assertThat(one.others()).isFalse();
+        }
+    }
+
+    @Test
+    void closesWhileAThreadHangsInTheFileSystem() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        Assumptions.assumeTrue(calls.gatherLimit() > 0, "needs flock of Linux");
+        Path file = folder.resolve("users");
+        var hangs = new CountDownLatch(1);
+        var hang = new CountDownLatch(1);
+        try (var other = new FolderUsers(FileCalls.ofPlatform(), file)) {
+            var users = new FolderUsers(calls, file);
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("openLockFile")) {
+                            hangs.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var janitor = Thread.ofPlatform().start(() -> users.reopen(System.nanoTime()));
+            try {
+                await(hangs);
+                var closer = Thread.ofPlatform().daemon().start(users::close);
+                assertThat(closer.join(Duration.ofSeconds(30))).isTrue();
+            } finally {
+                hang.countDown();
+            }
+            assertThat(janitor.join(Duration.ofSeconds(30))).isTrue();
+            assertThat(other.others()).isFalse();
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertThat(latch.await(60, TimeUnit.SECONDS)).isTrue();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
         }
     }
 }
