@@ -24,14 +24,15 @@ public final class FilePublisher {
     /// @param written 0, or why its bytes could not be written; it is closed all the same
     public int complete(int handle, int written) {
         int rc = written;
-        if (rc == 0 && durability != Durability.NONE) {
-            rc = calls.syncData(handle);
+        int closed;
+        try {
+            if (rc == 0 && durability != Durability.NONE) {
+                rc = calls.syncData(handle);
+            }
+        } finally {
+            closed = calls.close(handle);
         }
-        int closed = calls.close(handle);
-        if (rc == 0) {
-            rc = closed; // network file systems report a failed write here
-        }
-        return rc;
+        return rc == 0 ? closed : rc; // network file systems report a failed write here
     }
 
     /// Gives a complete file its name, unless the name is taken: EEXIST.
@@ -76,8 +77,10 @@ public final class FilePublisher {
         if (handle < 0) {
             return handle;
         }
-        int rc = calls.syncData(handle);
-        calls.close(handle);
-        return rc;
+        try {
+            return calls.syncData(handle);
+        } finally {
+            calls.close(handle);
+        }
     }
 }

@@ -101,9 +101,9 @@ final class BlockWriter {
                 task.enterIo();
             }
             long stamp = core.recency().stampNow(key.depth());
-            toReuse = false;
             long time = core.recency().persistent(stamp);
             int rc = write(task, temp, room == Evictor.Room.WITH_FILE, gathers, bytes, time);
+            toReuse = false;
             if (rc == 0) {
                 catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
@@ -235,29 +235,47 @@ final class BlockWriter {
         if (handle < 0) {
             return handle;
         }
-        int rc =
-                gathers && gatherer != null
-                        ? gatherer.write(task, handle)
-                        : writeStaging(handle, bytes);
-        // If this fails, the block is only evicted earlier.
-        timeByName = core.calls().setModified(handle, time) == -Errno.ENOSYS;
-        rc = core.publisher().complete(handle, rc);
-        if (rc == 0) {
-            KeyDigest digest = task.key().digest();
-            rc =
-                    task.abandoned()
-                            ? -Errno.ECANCELED
-                            : core.publisher()
-                                    .publish(
-                                            temp,
-                                            names.file(digest),
-                                            names.folder(digest.a()),
-                                            names.blocksFolder());
+        boolean named = false;
+        try {
+            int rc = writeAndClose(task, handle, gathers, bytes, time);
+            rc = rc == 0 ? name(task, temp) : rc;
+            named = rc == 0;
+            return rc;
+        } finally {
+            if (!named) {
+                core.calls().unlink(temp);
+            }
         }
-        if (rc < 0) {
-            core.calls().unlink(temp);
+    }
+
+    private int writeAndClose(BlockTask task, int handle, boolean gathers, long bytes, long time) {
+        boolean open = true;
+        try {
+            int rc =
+                    gathers && gatherer != null
+                            ? gatherer.write(task, handle)
+                            : writeStaging(handle, bytes);
+            // If this fails, the block is only evicted earlier.
+            timeByName = core.calls().setModified(handle, time) == -Errno.ENOSYS;
+            open = false;
+            return core.publisher().complete(handle, rc);
+        } finally { // such as no memory for a larger header
+            if (open) {
+                core.calls().close(handle);
+            }
         }
-        return rc;
+    }
+
+    private int name(BlockTask task, MemorySegment temp) {
+        KeyDigest digest = task.key().digest();
+        return task.abandoned()
+                ? -Errno.ECANCELED
+                : core.publisher()
+                        .publish(
+                                temp,
+                                names.file(digest),
+                                names.folder(digest.a()),
+                                names.blocksFolder());
     }
 
     private int writeStaging(int handle, long bytes) {

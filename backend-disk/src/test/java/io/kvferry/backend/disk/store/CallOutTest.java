@@ -155,6 +155,36 @@ class CallOutTest {
         }
     }
 
+    /// Such as no memory for a larger header: each such save took a file handle for good.
+    @ParameterizedTest
+    @ValueSource(strings = {"write", "setModified", "syncData", "publish", "openOver"})
+    void closesAndDeletesTheFileOfASaveThatMeetsAnError(String failing) {
+        long file = RecordFormat.fileBytes(BlockKey.of("old"), block(1, 5000));
+        var config = buffered().withMedium(Durability.STRICT, DirectIo.OFF).withQuota(file, 1, 1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(BlockKey.of("old"), block(1, 5000)); // whose file is written over
+            calls.log.clear();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals(failing) && calls.log.contains("openOver")) {
+                            throw new OutOfMemoryError("scripted");
+                        }
+                        return 0;
+                    };
+            var result = driver.save(BlockKey.of("new"), block(2, 5000));
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(result).isInstanceOf(BlockResult.Failed.class);
+            assertThat(calls.log).contains("openOver");
+            assertThat(Collections.frequency(calls.log, "close"))
+                    .isEqualTo(failing.equals("openOver") ? 0 : 1);
+            assertThat(StoreDriver.temps(config)).isEmpty();
+            assertThat(store.core().catalog().reservedBytes()).isZero();
+            assertThat(driver.save(BlockKey.of("new"), block(2, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
     /// Otherwise that thread never sleeps again.
     @Test
     void aCallbackThatInterruptsTheDeadlineThreadLeavesItNotInterrupted() throws Exception {

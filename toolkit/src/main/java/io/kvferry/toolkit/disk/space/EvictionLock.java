@@ -171,11 +171,14 @@ public final class EvictionLock implements AutoCloseable {
                 calls.write(handle, count, 0, Long.BYTES, 0);
                 own++;
             }
-            if (between) {
-                calls.unlock(handle);
-            }
         } finally {
-            give();
+            try {
+                if (between) {
+                    calls.unlock(handle);
+                }
+            } finally {
+                give();
+            }
         }
     }
 
