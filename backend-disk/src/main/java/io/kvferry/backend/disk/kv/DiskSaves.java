@@ -186,27 +186,41 @@ final class DiskSaves {
                         .toList();
         var move = DiskPlan.Move.of(id, false, request, table, layout, own, from, to);
         var leases = new ArrayList<BlockPool.Lease>();
+        boolean planned = false;
+        try {
+            lease(move, leases);
+            var parent =
+                    from == 0
+                            ? Optional.<BlockHash>empty()
+                            : Optional.of(request.blockHash(from - 1));
+            var files = new ArrayList<BlockKey>();
+            for (int at = from; at < to; ) {
+                boolean run = runs.get(at);
+                files.addAll(run ? tracked.run(request, at) : tracked.single(request, at));
+                at += run ? layout.run() : 1;
+            }
+            var prefix = tracked.storedFiles(request, from, store);
+            saving.put(id, new Saving(leases, parent, move, prefix, files));
+            plan.accept(move);
+            planned = true;
+        } finally { // nobody will report its end
+            if (!planned) {
+                saving.remove(id);
+                leases.forEach(BlockPool.Lease::close);
+            }
+        }
+    }
+
+    private void lease(DiskPlan.Move move, List<BlockPool.Lease> leases) {
         for (int group = 0; group < layout.groups(); group++) {
             int[] held =
                     Arrays.stream(move.ids()[group])
                             .filter(block -> block != BlockTable.NO_BLOCK)
                             .toArray();
             if (held.length > 0) {
-                leases.add(pool.lease(id, group, held, Deadline.in(leaseTime)));
+                leases.add(pool.lease(move.id(), group, held, Deadline.in(leaseTime)));
             }
         }
-        var parent =
-                from == 0 ? Optional.<BlockHash>empty() : Optional.of(request.blockHash(from - 1));
-        var files = new ArrayList<BlockKey>();
-        for (int at = from; at < to; ) {
-            boolean run = runs.get(at);
-            files.addAll(run ? tracked.run(request, at) : tracked.single(request, at));
-            at += run ? layout.run() : 1;
-        }
-        saving.put(
-                id,
-                new Saving(leases, parent, move, tracked.storedFiles(request, from, store), files));
-        plan.accept(move);
     }
 
     /// A save has ended on all ranks. What was there of the prompt before is in use with it: it

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.backend.disk.store.StoreListener;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
+import io.kvferry.spi.memory.KvLayout;
+
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+
+/// Saves that do not start.
+class DiskSavesTest {
+    private static final int BLOCK_TOKENS = 4;
+    private static final int BLOCKS = 4;
+    private static final int GROUPS = 2;
+
+    @TempDir Path root;
+
+    /// Leases that are open; the lease of one group throws.
+    private static final class FailingPool implements BlockPool {
+        private final int failing;
+        private int open;
+
+        FailingPool(int failing) {
+            this.failing = failing;
+        }
+
+        @Override
+        public Lease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+            if (group == failing) {
+                throw new OutOfMemoryError("scripted");
+            }
+            open++;
+            return new Lease() {
+                @Override
+                public Deadline deadline() {
+                    return deadline;
+                }
+
+                @Override
+                public boolean renew(Deadline later) {
+                    return false;
+                }
+
+                @Override
+                public void close() {
+                    open--;
+                }
+            };
+        }
+
+        @Override
+        public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+            return Optional.empty();
+        }
+
+        @Override
+        public int freeBlocks() {
+            return BLOCKS;
+        }
+    }
+
+    private record Request() implements RequestView {
+        @Override
+        public String id() {
+            return "r";
+        }
+
+        @Override
+        public int tokenCount() {
+            return BLOCKS * BLOCK_TOKENS;
+        }
+
+        @Override
+        public int promptTokenCount() {
+            return tokenCount();
+        }
+
+        @Override
+        public int token(int position) {
+            return position;
+        }
+
+        @Override
+        public int blockHashCount() {
+            return BLOCKS;
+        }
+
+        @Override
+        public BlockHash blockHash(int block) {
+            return new BlockHash(block, 1, 2, 3);
+        }
+
+        @Override
+        public int computedTokenCount() {
+            return 0;
+        }
+
+        @Override
+        public TransferParams params() {
+            return TransferParams.EMPTY;
+        }
+
+        @Override
+        public String cacheSalt() {
+            return "";
+        }
+
+        @Override
+        public int attempt() {
+            return 0;
+        }
+    }
+
+    private record Table() implements BlockTable {
+        @Override
+        public int groups() {
+            return GROUPS;
+        }
+
+        @Override
+        public int count(int group) {
+            return BLOCKS;
+        }
+
+        @Override
+        public int block(int group, int position) {
+            return position;
+        }
+    }
+
+    private static KvCacheGroup group(int index) {
+        return new KvCacheGroup(
+                index,
+                KvCacheGroup.Kind.FULL_ATTENTION,
+                new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, 8),
+                List.of("layer." + index),
+                BLOCK_TOKENS,
+                64);
+    }
+
+    /// Otherwise the engine lacks the blocks until the deadline of the leases. The last case is no
+    /// memory for the plan.
+    @ParameterizedTest
+    @ValueSource(ints = {1, GROUPS})
+    void givesItsLeasesBackWhenASaveDoesNotStart(int failing) {
+        var pool = new FailingPool(failing);
+        var layout = new FileLayout(GROUPS, 1, 1);
+        var config = StoreConfig.of(root, "test").withReserveBytes(0);
+        try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
+            var saves =
+                    new DiskSaves(
+                            store,
+                            pool,
+                            layout,
+                            new RunIndex(),
+                            new KvCacheSpec(List.of(group(0), group(1)), BLOCKS),
+                            Duration.ofMinutes(5),
+                            _ -> {
+                                throw new OutOfMemoryError("scripted");
+                            });
+            assertThatThrownBy(() ->
+                            saves.saveUpTo(
+                                    new Tracked(layout),
+                                    new Request(),
+                                    new Table(),
+                                    BLOCKS * BLOCK_TOKENS,
+                                    true))
+                    .isInstanceOf(OutOfMemoryError.class);
+            assertThat(pool.open).isZero();
+            assertThat(saves.drain()).as("nothing is under way").isDone();
+        }
+    }
+}
