@@ -40,13 +40,18 @@ public final class FolderMaker {
             }
         }
         missing.forEach(this::make);
+        syncParents(root);
+        return root.toRealPath();
+    }
+
+    /// Brings the names of the folders above a root to the medium with [Durability#STRICT].
+    public void syncParents(Path root) {
         try (Arena arena = Arena.ofConfined()) {
             // One that cannot be opened was not made by a store of this user.
             for (Path each = root.getParent(); each != null; each = each.getParent()) {
                 publisher.syncNames(PathText.of(arena, each));
             }
         }
-        return root.toRealPath();
     }
 
     /// Makes a folder; with [Durability#STRICT] its name is durable afterwards.

@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -45,6 +46,8 @@ public final class RecordingCalls implements FileCalls {
     private record Rename(Path from, Path to) implements Change {}
 
     private record Unlink(Path file) implements Change {}
+
+    private record Remove(Path folder) implements Change {}
 
     private static final class Content {
         byte[] bytes = {};
@@ -119,6 +122,10 @@ public final class RecordingCalls implements FileCalls {
             case SyncData(Path file) -> names.get(file).synced = names.get(file).bytes.clone();
             case Rename(Path from, Path to) -> names.put(to, names.remove(from));
             case Unlink(Path file) -> names.remove(file);
+            case Remove(Path folder) -> { // at once: the system may write it at any time
+                names.keySet().removeIf(name -> name.startsWith(folder));
+                durable.keySet().removeIf(name -> name.startsWith(folder));
+            }
             case SyncNames(Path folder) -> {
                 durable.keySet().removeIf(name -> folder.equals(name.getParent()));
                 names.forEach((name, content) -> {
@@ -128,6 +135,16 @@ public final class RecordingCalls implements FileCalls {
                 });
             }
         }
+    }
+
+    /// Deletes a folder with all that is in it, as somebody may who knows nothing of stores.
+    public synchronized void remove(Path folder) throws IOException {
+        try (var all = Files.walk(folder)) {
+            for (Path each : all.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(each);
+            }
+        }
+        changes.add(new Remove(folder));
     }
 
     private static Path path(MemorySegment path) {

@@ -161,7 +161,7 @@ final class BlockWriter {
         // Each time: another process may have evicted the file that was synced before, and have
         // saved the block again without syncing it.
         int rc = core.publisher().ensureDurable(names.file(digest));
-        rc = rc < 0 ? rc : core.syncName(names, digest);
+        rc = rc < 0 ? rc : core.syncName(names, digest, status);
         if (rc < 0) {
             return rc == -Errno.ENOENT ? null : failed("sync", -rc, key);
         }
@@ -179,7 +179,7 @@ final class BlockWriter {
             core.calls().setModified(names.file(key.digest()), time);
         }
         core.stored(key);
-        int rc = core.syncName(names, key.digest());
+        int rc = core.syncName(names, key.digest(), status);
         if (rc < 0) {
             return failed("sync of the folder", -rc, key);
         }

@@ -227,7 +227,8 @@ final class FolderScan {
             forEachFile(
                     core.folder().subfolder(i),
                     file -> {
-                        if (!Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                        if (!StoreFolder.isMark(file)
+                                && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
                                 && Files.deleteIfExists(file)) {
                             deleted[0]++;
                         }

@@ -6,6 +6,7 @@ import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
+import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.space.EvictionLock;
 import io.kvferry.toolkit.disk.space.FolderUsers;
 import io.kvferry.toolkit.disk.space.FreeSpace;
@@ -17,6 +18,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -292,17 +294,34 @@ final class StoreCore {
     }
 
     /// Brings the name of a block to the medium if the store is strict: its own in its folder, and
-    /// once per process that of the folder, which any process may have made.
+    /// once those of the folder and of all above it, which any process may have made. Once more
+    /// where the folder lacks the mark: it was deleted and made again since.
     ///
+    /// @param scratch of the calling thread
     /// @return 0 or a negated error number
-    int syncName(StoreFolder.Names names, KeyDigest digest) {
-        int number = StoreFolder.subfolder(digest);
+    int syncName(StoreFolder.Names names, KeyDigest digest, FileStatus scratch) {
         int rc = publisher.syncNames(names.folder(digest.a()));
-        if (rc == 0 && durableFolders.get(number) == 0) {
-            rc = publisher.syncNames(names.blocksFolder());
-            if (rc == 0) {
-                durableFolders.set(number, 1);
-            }
+        if (rc < 0 || config.durability() != Durability.STRICT) {
+            return rc;
+        }
+        int number = StoreFolder.subfolder(digest);
+        MemorySegment mark = names.durableMark(digest.a());
+        if (durableFolders.get(number) != 0 && calls.status(mark, scratch) == 0) {
+            return 0;
+        }
+        durableFolders.set(number, 0);
+        // Made before the folders are synced, and named afterwards: a folder that takes the place
+        // of this one meanwhile lacks both. Without the mark the next save syncs them once more.
+        MemorySegment fresh = names.freshMark(digest.a());
+        int handle = calls.createNew(fresh, false);
+        if (handle >= 0) {
+            calls.close(handle);
+        }
+        rc = folder.syncAbove(publisher);
+        if (rc == 0 && calls.rename(fresh, mark) == 0) {
+            durableFolders.set(number, 1);
+        } else {
+            calls.unlink(fresh);
         }
         return rc;
     }

@@ -27,8 +27,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 
 /// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<1 hex>/<64
-/// hex>.kvb`, `.../tmp/<1 hex>/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and
-/// `.../users.lock`. No part of a path comes from a block's key as it is.
+/// hex>.kvb`, `.../blocks/<1 hex>/durable`, `.../tmp/<1 hex>/<process>-<number>`, `.../bad/<1
+/// hex>`, `.../evict.lock` and `.../users.lock`. No part of a path comes from a block's key as it
+/// is.
 ///
 /// The stores of a namespace have one folder, whatever the fleet's key, but under another key a
 /// block has another name. So the blocks of an old key are not found, are part of the quota, and
@@ -41,6 +42,7 @@ final class StoreFolder {
     /// every scan, and file systems such as ext4 begin each in a part of the disk of its own.
     static final int FOLDERS = 16;
 
+    private static final String DURABLE = "durable";
     private static final int NAMESPACE_HEX = 32;
     private static final Pattern NAME =
             Pattern.compile("[0-9a-f]{" + KeyDigest.HEX_CHARS + "}" + Pattern.quote(SUFFIX));
@@ -129,6 +131,19 @@ final class StoreFolder {
         for (int i = 0; i < FOLDERS; i++) { // durable with the first block in each
             maker.makeUnsynced(subfolder(i));
             maker.makeUnsynced(temps(i));
+        }
+    }
+
+    /// Brings the names of the folders above those of the blocks to the medium if the store is
+    /// strict, whoever made them.
+    ///
+    /// @return 0 or a negated error number
+    int syncAbove(FilePublisher publisher) {
+        new FolderMaker(publisher).syncParents(root);
+        try (Arena arena = Arena.ofConfined()) {
+            int rc = publisher.syncNames(PathText.of(arena, root));
+            rc = rc == 0 ? publisher.syncNames(PathText.of(arena, folder)) : rc;
+            return rc == 0 ? publisher.syncNames(PathText.of(arena, blocks)) : rc;
         }
     }
 
@@ -260,6 +275,11 @@ final class StoreFolder {
         return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
     }
 
+    /// Whether the file says that its folder is durable, or was to become one that does.
+    static boolean isMark(Path file) {
+        return file.getFileName().toString().startsWith(DURABLE);
+    }
+
     /// The file of a block, for tests, tools and messages.
     Path file(KeyDigest digest) {
         String hex = masked(digest).toString();
@@ -282,6 +302,8 @@ final class StoreFolder {
         private final MemorySegment inner;
         private final MemorySegment temp;
         private final MemorySegment badFile;
+        private final MemorySegment mark;
+        private final MemorySegment freshMark;
         private final int prefix;
         private final int tempPrefix;
         private long counter;
@@ -297,6 +319,10 @@ final class StoreFolder {
             String tempForm = temps(folder) + "/" + processTag + "-" + user + "-";
             this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PathText.CHARSET);
             this.badFile = arena.allocateFrom(bad + "/0", PathText.CHARSET);
+            String markForm = blocks + "/" + FOLDER + DURABLE;
+            this.mark = arena.allocateFrom(markForm, PathText.CHARSET);
+            String freshForm = markForm + "-" + processTag + "-" + user;
+            this.freshMark = arena.allocateFrom(freshForm, PathText.CHARSET);
             this.tempPrefix = tempForm.getBytes(PathText.CHARSET).length;
         }
 
@@ -324,6 +350,19 @@ final class StoreFolder {
         MemorySegment folder(long firstWord) {
             folder(inner, firstWord);
             return inner;
+        }
+
+        /// A file in that folder that is there only when the folder's name and those above it are
+        /// durable: it goes with the folder, should somebody delete that.
+        MemorySegment durableMark(long firstWord) {
+            folder(mark, firstWord);
+            return mark;
+        }
+
+        /// What becomes that file.
+        MemorySegment freshMark(long firstWord) {
+            folder(freshMark, firstWord);
+            return freshMark;
         }
 
         /// Where a file that cannot be read is set aside: one of sixteen names, so that these files

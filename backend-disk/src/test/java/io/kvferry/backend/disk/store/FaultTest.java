@@ -55,6 +55,7 @@ class FaultTest {
                 BlockKey key = BlockKey.of("k" + step);
                 long failing = calls.count() + step;
                 String[] failed = {""};
+                boolean[] published = {false};
                 calls.mostPerCall = 1500; // several writes per block
                 calls.hook =
                         (call, number) -> {
@@ -63,20 +64,24 @@ class FaultTest {
                                 failed[0] = call;
                                 return -Errno.ENOSPC;
                             }
+                            published[0] |= call.equals("publish");
                             return 0;
                         };
                 BlockResult result = driver.save(key, block(step, 5000));
                 calls.hook = FaultInjectingCalls.PASS;
                 reachedEnd = calls.count() < failing;
-                if (!failed[0].isEmpty()
-                        && !failed[0].equals("unlink")
-                        && !failed[0].equals("syncFolder")) {
+                if (!failed[0].isEmpty() && !failed[0].equals("unlink") && !published[0]) {
                     assertThat(result.failedWith(ErrorCode.NO_SPACE))
                             .as("full at %s", failed[0])
                             .isTrue();
-                    assertThat(store.stats().usedBytes()).isEqualTo(usedBefore);
+                    assertThat(store.stats().usedBytes())
+                            .as("full at %s", failed[0])
+                            .isEqualTo(usedBefore);
                     assertThat(driver.locate(List.of(key))).isZero();
                 } else {
+                    if (published[0] && !failed[0].equals("syncFolder")) {
+                        assertThat(result).isEqualTo(BlockResult.Done.STORED);
+                    }
                     driver.locate(List.of(key));
                     usedBefore = store.stats().usedBytes();
                 }

@@ -12,6 +12,7 @@ import io.kvferry.toolkit.disk.RecordingCalls;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -157,6 +158,35 @@ class PowerCutTest {
         for (int count = evictionBegins; count <= calls.count(); count++) {
             promised.put(0, count == evictionBegins ? evictionBegins : durableAgain);
             verify(count, unsynced);
+        }
+    }
+
+    /// Somebody deletes folders whose names a strict store made durable, and a process that syncs
+    /// nothing makes them again.
+    @ParameterizedTest
+    @ValueSource(strings = {"", "*", "*/blocks", "*/blocks/x"})
+    void keepsBlocksInFoldersThatAnotherProcessMadeAgain(String part) throws Exception {
+        Path root = disk.resolve("deep").resolve("root");
+        int removed;
+        try (var strict = open(Durability.STRICT)) {
+            save(strict, 0, BlockResult.Done.STORED);
+            Path file = strict.core().folder().file(BlockKey.of("k0").digest());
+            removed = calls.count();
+            calls.remove(
+                    switch (part) {
+                        case "" -> root;
+                        case "*" -> strict.core().folder().folder();
+                        case "*/blocks" -> strict.core().folder().blocks();
+                        default -> file.getParent();
+                    });
+            try (var careless = open(Durability.NONE)) {
+                assertThat(careless.stats().blocks()).isZero();
+                save(strict, 0, BlockResult.Done.STORED);
+            }
+            save(strict, 1, BlockResult.Done.STORED);
+        }
+        for (int count = removed + 1; count <= calls.count(); count++) {
+            verify(count, RecordingCalls.Unsynced.LOST);
         }
     }
 
