@@ -136,10 +136,12 @@ public final class SpaceCatalog {
         if (slot != RecencyIndex.NONE) {
             index.resize(slot, bytes);
             index.verifiedAt(slot, now);
-            learn(slot, persistent, recency.nowMillis());
+            if (persistent > index.persisted(slot)) {
+                learn(slot, persistent, recency.nowMillis());
+            }
             return true;
         }
-        if (evictedSince(digest, lookBegan)) {
+        if (evictions.since(digest, lookBegan)) {
             return false;
         }
         add(digest, bytes, now, persistent, recency.nowMillis());
