@@ -9,7 +9,7 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 
 /// The names in a folder, one after another, without an object for each; `.` and `..` are among
-/// them. Other than by [FileCalls] no name is looked at.
+/// them.
 ///
 /// Threading: one thread at a time.
 public final class FolderNames implements AutoCloseable {

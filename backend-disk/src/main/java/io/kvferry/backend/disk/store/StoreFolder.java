@@ -20,6 +20,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
@@ -46,6 +47,8 @@ final class StoreFolder {
     private static final int NAMESPACE_HEX = 32;
     private static final Pattern NAME =
             Pattern.compile("[0-9a-f]{" + KeyDigest.HEX_CHARS + "}" + Pattern.quote(SUFFIX));
+
+    private static final byte[] DIGITS = digits();
 
     private final Path root;
     private final Path folder;
@@ -244,35 +247,37 @@ final class StoreFolder {
         if (name.length() != KeyDigest.HEX_CHARS + SUFFIX.length()) {
             return false;
         }
+        for (int i = 0; i < SUFFIX.length(); i++) {
+            if (name.at(KeyDigest.HEX_CHARS + i) != SUFFIX.charAt(i)) {
+                return false;
+            }
+        }
         int at = 0;
+        int all = 0;
         for (int i = 0; i < words.length; i++) {
             long word = 0;
             for (int digit = 0; digit < Long.BYTES * 2; digit++) {
-                int value = nibble(name.at(at++));
-                if (value < 0) {
-                    return false;
-                }
+                int value = DIGITS[name.at(at++) & 0xFF];
                 word = word << 4 | value;
+                all |= value;
             }
             words[i] = word;
-        }
-        for (int i = 0; i < SUFFIX.length(); i++) {
-            if (name.at(at++) != SUFFIX.charAt(i)) {
-                return false;
-            }
         }
         words[1] ^= mask.b();
         words[2] ^= mask.c();
         words[3] ^= mask.d();
-        return true;
+        return all >= 0;
     }
 
-    /// The value of a hexadecimal digit, of the lower-case ones; -1 for other bytes.
-    private static int nibble(byte digit) {
-        if (digit >= '0' && digit <= '9') {
-            return digit - '0';
+    /// The values of the hexadecimal digits, lower-case, by their bytes; -1 for other bytes. A
+    /// branch per digit would go wrong every third time.
+    private static byte[] digits() {
+        var digits = new byte[256];
+        Arrays.fill(digits, (byte) -1);
+        for (byte value = 0; value < 16; value++) {
+            digits[Character.forDigit(value, 16)] = value;
         }
-        return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+        return digits;
     }
 
     /// Whether the file says that its folder is durable, or was to become one that does.
