@@ -72,11 +72,6 @@ public final class SpaceCatalog {
 
     private static final int MOST_DOUBLINGS = 10;
 
-    /// Evictions that are remembered by digest, for looks at the disk that overlap with them.
-    private static final int REMEMBERED = 256;
-
-    private static final int WORDS = 4;
-
     private final RecencyIndex index = new RecencyIndex();
     private final Recency recency;
     private final long quota;
@@ -84,9 +79,7 @@ public final class SpaceCatalog {
     private final long low;
     private final long verifyAfterNanos;
     private long reserved;
-    private final long[] evicted = new long[REMEMBERED * WORDS];
-    private long evictions;
-    private int evicting;
+    private final RecentEvictions evictions = new RecentEvictions();
 
     /// @param quota most bytes that files may take
     /// @param low bytes at which eviction in the background stops
@@ -121,7 +114,7 @@ public final class SpaceCatalog {
 
     /// Asked before a look at the disk, for [#sighted]: the evictions that are over.
     public synchronized long lookBegins() {
-        return evictions - evicting;
+        return evictions.over();
     }
 
     /// The file was seen on disk at `now`. One that is not in the catalog enters it, unless this
@@ -167,22 +160,6 @@ public final class SpaceCatalog {
             long learned = Recency.learned(persistent, nowMillis);
             index.touch(slot, Math.max(learned, index.stamp(slot)));
         }
-    }
-
-    private boolean evictedSince(KeyDigest digest, long lookBegan) {
-        if (evictions - lookBegan > REMEMBERED) {
-            return true; // too long a look to be sure; the next one decides
-        }
-        for (long i = lookBegan; i < evictions; i++) {
-            int at = (int) (i % REMEMBERED) * WORDS;
-            if (evicted[at] == digest.a()
-                    && evicted[at + 1] == digest.b()
-                    && evicted[at + 2] == digest.c()
-                    && evicted[at + 3] == digest.d()) {
-                return true;
-            }
-        }
-        return false;
     }
 
     private int add(KeyDigest digest, long bytes, long now, long persistent, long nowMillis) {
@@ -370,16 +347,14 @@ public final class SpaceCatalog {
             return false;
         }
         index.remove(slot);
-        System.arraycopy(victim.words, 0, evicted, (int) (evictions % REMEMBERED) * WORDS, WORDS);
-        evictions++;
-        evicting++;
+        evictions.begin(victim.words);
         victim.reserved = room > 0 && reserve(room);
         return true;
     }
 
     /// The file of a victim is gone.
     public synchronized void evicted() {
-        evicting--;
+        evictions.end();
     }
 
     /// The file of a victim could not be deleted: its bytes are still taken, and nothing is
