@@ -276,6 +276,14 @@ public final class BlockStore implements AutoCloseable {
         core.catalog().invalidate(key.digest());
     }
 
+    /// Compares what is known with the folder now, as the background does by itself. Blocks the
+    /// caller while it works.
+    ///
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be read
+    public void scan() {
+        core.scan();
+    }
+
     /// Deletes every block of the namespace, those of other processes too. Blocks the caller while
     /// it works.
     ///

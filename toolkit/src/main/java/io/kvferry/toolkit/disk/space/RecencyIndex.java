@@ -8,11 +8,11 @@ import java.util.Arrays;
 ///
 /// An access-ordered LinkedHashMap would not do: what other processes used is learned late, so
 /// files enter the order in its middle, and of a prefix used at once the deepest must come first.
-/// With a tree for the order a file takes 216 bytes, in a LinkedHashMap 160, here 100 (a million
-/// files, JDK 25), and a use makes no garbage.
+/// docs/measurements.md has what a file takes here, in such a map and with a tree for the order
+/// (`benchmarks/run catalog`).
 ///
-/// All of it lies in primitive arrays, so that adding and evicting files makes no garbage. Slots
-/// are indexes into the arrays; -1 is none.
+/// All of it lies in primitive arrays, so that adding, using and evicting files makes no garbage.
+/// Slots are indexes into the arrays; -1 is none.
 ///
 /// Threading: none of its own; [SpaceCatalog] guards it.
 final class RecencyIndex {
@@ -38,7 +38,7 @@ final class RecencyIndex {
     private int[] newer = new int[FIRST_CAPACITY];
     private int[] older = new int[FIRST_CAPACITY];
     private int[] chain = new int[FIRST_CAPACITY];
-    private int[] buckets = filled(FIRST_CAPACITY * 2);
+    private int[] buckets = buckets(FIRST_CAPACITY);
     private int newest = NONE;
     private int oldest = NONE;
     private int free = NONE;
@@ -256,7 +256,7 @@ final class RecencyIndex {
     /// Where there is no memory for it, nothing has changed: every array is made before one is
     /// used.
     private void grow() {
-        int capacity = Math.multiplyExact(bytes.length, 2);
+        int capacity = Math.addExact(bytes.length, bytes.length / 2);
         long[] newDigests = Arrays.copyOf(digests, Math.multiplyExact(capacity, WORDS));
         long[] newBytes = Arrays.copyOf(bytes, capacity);
         long[] newVerifiedAt = Arrays.copyOf(verifiedAt, capacity);
@@ -271,7 +271,7 @@ final class RecencyIndex {
         int[] newNewer = Arrays.copyOf(newer, capacity);
         int[] newOlder = Arrays.copyOf(older, capacity);
         int[] newChain = Arrays.copyOf(chain, capacity);
-        buckets = filled(capacity * 2);
+        buckets = buckets(capacity);
         digests = newDigests;
         bytes = newBytes;
         verifiedAt = newVerifiedAt;
@@ -340,8 +340,9 @@ final class RecencyIndex {
         }
     }
 
-    private static int[] filled(int length) {
-        int[] array = new int[length];
+    /// One to two for each slot, and a power of two.
+    private static int[] buckets(int capacity) {
+        int[] array = new int[Integer.highestOneBit(capacity) * 2];
         Arrays.fill(array, NONE);
         return array;
     }
