@@ -34,12 +34,19 @@ final class FolderScan {
     /// Number of scans after which all folders are listed again.
     private static final int FULL_EVERY = 20;
 
+    /// Files that are looked up in the catalog at a time, which holds others up as long.
+    private static final int BATCH = 64;
+
     private record Found(KeyDigest digest, long bytes, long modifiedNanos) {}
 
     private final StoreCore core;
     private final StoreFolder.Names paths;
     private final FolderNames names;
-    private final long[] words = new long[4];
+
+    /// Files of the folder at hand that were not looked up yet, by the words of their digests.
+    private final long[] met = new long[BATCH * KeyDigest.WORDS];
+
+    private int metCount;
     private final long[] modified = new long[StoreFolder.FOLDERS];
     private final long[] listedAt = new long[StoreFolder.FOLDERS];
     private final boolean[] listed = new boolean[StoreFolder.FOLDERS];
@@ -122,7 +129,9 @@ final class FolderScan {
                         && TimeUnit.NANOSECONDS.toMillis(time) + CLOSE_MILLIS < listedAt[i]
                         && number % FULL_EVERY != 0;
         if (!same) {
+            metCount = 0;
             list(i, found);
+            lookUp(found);
             modified[i] = time;
             listedAt[i] = now;
         }
@@ -137,8 +146,9 @@ final class FolderScan {
         int rc;
         try {
             for (rc = names.next(); rc > 0; rc = names.next()) {
-                if (core.folder().block(names, words) && StoreFolder.subfolder(words[0]) == i) {
-                    meet(words[0], words[1], words[2], words[3], found);
+                int at = metCount * KeyDigest.WORDS;
+                if (core.folder().block(names, met, at) && StoreFolder.subfolder(met[at]) == i) {
+                    noteMet(found);
                 }
             }
         } finally {
@@ -156,8 +166,8 @@ final class FolderScan {
             for (Path file : files) {
                 var block = core.folder().block(file.getFileName().toString());
                 if (block.isPresent() && StoreFolder.subfolder(block.get()) == i) {
-                    KeyDigest digest = block.get();
-                    meet(digest.a(), digest.b(), digest.c(), digest.d(), found);
+                    block.get().put(met, metCount * KeyDigest.WORDS);
+                    noteMet(found);
                 }
             }
         } catch (NoSuchFileException _) {
@@ -165,9 +175,19 @@ final class FolderScan {
         }
     }
 
-    private void meet(long a, long b, long c, long d, List<Found> found) throws IOException {
-        if (!core.catalog().scanned(a, b, c, d, number)) {
-            var digest = new KeyDigest(a, b, c, d);
+    /// A file's digest was put behind those that are there.
+    private void noteMet(List<Found> found) throws IOException {
+        metCount++;
+        if (metCount == BATCH) {
+            lookUp(found);
+        }
+    }
+
+    private void lookUp(List<Found> found) throws IOException {
+        int unknown = core.catalog().scanned(met, metCount, number);
+        metCount = 0;
+        for (int i = 0; i < unknown; i++) {
+            KeyDigest digest = KeyDigest.of(met, i * KeyDigest.WORDS);
             look(core.folder().file(digest), digest, found);
         }
     }

@@ -242,8 +242,8 @@ final class StoreFolder {
     }
 
     /// The same of the name that a listing is at, without an object: puts the words of the block's
-    /// digest into `words`; false for other files.
-    boolean block(FolderNames name, long[] words) {
+    /// digest into `words` from `first` on; false for other files.
+    boolean block(FolderNames name, long[] words, int first) {
         if (name.length() != KeyDigest.HEX_CHARS + SUFFIX.length()) {
             return false;
         }
@@ -254,7 +254,7 @@ final class StoreFolder {
         }
         int at = 0;
         int all = 0;
-        for (int i = 0; i < words.length; i++) {
+        for (int i = first; i < first + KeyDigest.WORDS; i++) {
             long word = 0;
             for (int digit = 0; digit < Long.BYTES * 2; digit++) {
                 int value = DIGITS[name.at(at++) & 0xFF];
@@ -263,9 +263,9 @@ final class StoreFolder {
             }
             words[i] = word;
         }
-        words[1] ^= mask.b();
-        words[2] ^= mask.c();
-        words[3] ^= mask.d();
+        words[first + 1] ^= mask.b();
+        words[first + 2] ^= mask.c();
+        words[first + 3] ^= mask.d();
         return all >= 0;
     }
 

@@ -8,6 +8,9 @@ import java.util.HexFormat;
 
 /// The SHA-256 of a key, which names its file; the four parts are its big-endian words.
 public record KeyDigest(long a, long b, long c, long d) {
+    /// Words of a digest.
+    public static final int WORDS = 4;
+
     /// Hex digits of a digest.
     public static final int HEX_CHARS = 64;
 
@@ -23,6 +26,19 @@ public record KeyDigest(long a, long b, long c, long d) {
     private static KeyDigest of(byte[] sha256) {
         var words = ByteBuffer.wrap(sha256);
         return new KeyDigest(words.getLong(), words.getLong(), words.getLong(), words.getLong());
+    }
+
+    /// The inverse of [#put].
+    public static KeyDigest of(long[] words, int first) {
+        return new KeyDigest(words[first], words[first + 1], words[first + 2], words[first + 3]);
+    }
+
+    /// Puts the words into an array.
+    public void put(long[] words, int first) {
+        words[first] = a;
+        words[first + 1] = b;
+        words[first + 2] = c;
+        words[first + 3] = d;
     }
 
     /// The inverse of [#toString].

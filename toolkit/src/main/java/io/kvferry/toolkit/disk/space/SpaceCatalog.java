@@ -373,15 +373,24 @@ public final class SpaceCatalog {
         }
     }
 
-    /// A scan met a file, of the digest with these words, in a folder whose entries changed;
-    /// answers whether it was known.
-    public synchronized boolean scanned(long a, long b, long c, long d, int scan) {
-        int slot = index.find(a, b, c, d);
-        if (slot == RecencyIndex.NONE || index.bytes(slot) == 0) {
-            return false;
+    /// A scan met files in a folder whose entries changed. Many at a time: the processor then waits
+    /// for the memory of several at once.
+    ///
+    /// @param digests four words each; those that are not known are moved to the front
+    /// @return how many are not known
+    public synchronized int scanned(long[] digests, int count, int scan) {
+        int unknown = 0;
+        for (int i = 0; i < count; i++) {
+            int at = i * KeyDigest.WORDS;
+            int slot = index.find(digests[at], digests[at + 1], digests[at + 2], digests[at + 3]);
+            if (slot == RecencyIndex.NONE || index.bytes(slot) == 0) {
+                System.arraycopy(digests, at, digests, unknown * KeyDigest.WORDS, KeyDigest.WORDS);
+                unknown++;
+            } else {
+                index.scan(slot, scan);
+            }
         }
-        index.scan(slot, scan);
-        return true;
+        return unknown;
     }
 
     /// A scan met a file that was not known, and looked at it.
