@@ -14,7 +14,8 @@ import java.util.Objects;
 /// @param namespace canonical text of everything that makes bytes comparable (model, dtype, layout
 ///   version, ...); stores of different text never see each other's blocks, and each has its own
 ///   quota
-/// @param checkFolder whether to refuse a root that another user owns, may write to or could replace
+/// @param checkFolder whether to refuse a root that another user owns, may write to or could
+///   replace
 /// @param key with which the blocks of this fleet are recognised; stores of different keys never
 ///   see each other's blocks, but share the folder and its quota
 /// @param durability what a completed save survives
