@@ -75,6 +75,7 @@ final class RecordFormat {
     private final PayloadScatter scatter = new PayloadScatter();
     private final KeyDigest namespace;
     private final @Nullable Mac mac;
+    private final byte[] statedSeal = new byte[SEAL_BYTES];
 
     RecordFormat(KeyDigest namespace, FleetKey key) {
         this.namespace = namespace;
@@ -282,13 +283,13 @@ final class RecordFormat {
         return BlockResult.Done.LOADED;
     }
 
-    private static boolean sealed(
+    private boolean sealed(
             Mac mac, AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
         MemorySegment in = staging.memory();
+        MemorySegment.copy(in, ValueLayout.JAVA_BYTE, SEAL_AT, statedSeal, 0, SEAL_BYTES);
         return in.get(INT, SEAL_KIND_AT) == HMAC_SHA256
                 && MessageDigest.isEqual(
-                        seal(mac, staging, used, headerBytes, payloadBytes),
-                        in.asSlice(SEAL_AT, SEAL_BYTES).toArray(ValueLayout.JAVA_BYTE));
+                        seal(mac, staging, used, headerBytes, payloadBytes), statedSeal);
     }
 
     private static byte[] seal(

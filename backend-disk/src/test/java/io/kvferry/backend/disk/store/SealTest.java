@@ -19,6 +19,9 @@ import java.util.zip.CRC32C;
 class SealTest {
     private static final BlockKey KEY = BlockKey.of("k");
 
+    /// Bytes of the header of a block of two segments under that key.
+    private static final int USED = 112 + 2 * 8 + 1;
+
     @TempDir Path folder;
 
     private FleetKey key(String secret) throws Exception {
@@ -49,26 +52,93 @@ class SealTest {
         }
     }
 
+    /// Each byte of the header that is in use, and one of the payload.
     @Test
     void refusesABlockThatWasChangedAndGotNewChecksums() throws Exception {
         var config = config(key("the secret of one fleet"));
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);
-            driver.save(KEY, StoreDriver.block(1, 600));
+            for (int at = 0; at <= USED; at++) {
+                driver.save(KEY, StoreDriver.block(1, 400, 200));
+                Path file = StoreDriver.file(config, KEY);
+                byte[] bytes = Files.readAllBytes(file);
+                bytes[at == USED ? 4096 + 17 : at] ^= 1;
+                Files.write(file, withChecksums(bytes));
+                var result = driver.load(KEY, StoreDriver.empty(400, 200));
+                boolean sealedOver = at < 64 || at >= 72; // the rest is the checksums
+                assertThat(result instanceof BlockResult.Failed)
+                        .as("%s of a block whose byte %s was changed", result, at)
+                        .isEqualTo(sealedOver);
+            }
+            driver.save(KEY, StoreDriver.block(1, 400, 200));
+            assertThat(driver.load(KEY, StoreDriver.empty(400, 200)))
+                    .as("of one that nobody changed")
+                    .isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    /// The seal alone tells: all else is as a reader of these lengths expects it.
+    @Test
+    void refusesABlockWhoseBytesWereDividedInAnotherWay() throws Exception {
+        var config = config(key("the secret of one fleet"));
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var driver = new StoreDriver(store);
+            driver.save(KEY, StoreDriver.block(1, 400, 200));
             Path file = StoreDriver.file(config, KEY);
             byte[] bytes = Files.readAllBytes(file);
-            bytes[4096 + 17] ^= 1;
-            put(bytes, 64, crc(bytes, 4096, 600));
-            int used = 112 + 8 + 1;
-            var header = new CRC32C();
-            header.update(bytes, 0, 68);
-            header.update(bytes, 72, used - 72);
-            put(bytes, 68, (int) header.getValue());
-            Files.write(file, bytes);
-            var result = driver.load(KEY, StoreDriver.empty(600));
-            assertThat(result.failedWith(ErrorCode.CORRUPT)).as("%s", result).isTrue();
-            assertThat(result.toString()).contains("key");
+            put(bytes, 112, 200);
+            put(bytes, 120, 400);
+            Files.write(file, withChecksums(bytes));
+            assertNotSealed(driver.load(KEY, StoreDriver.empty(200, 400)));
         }
+    }
+
+    @Test
+    void refusesABlockUnderAnotherKey() throws Exception {
+        var config = config(key("the secret of one fleet"));
+        var other = BlockKey.of("l");
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var driver = new StoreDriver(store);
+            driver.save(KEY, StoreDriver.block(1, 400, 200));
+            byte[] bytes = Files.readAllBytes(StoreDriver.file(config, KEY));
+            bytes[USED - 1] = 'l';
+            Files.write(StoreDriver.file(config, other), withChecksums(bytes));
+            assertNotSealed(driver.load(other, StoreDriver.empty(400, 200)));
+        }
+    }
+
+    @Test
+    void refusesABlockOfAnotherNamespace() throws Exception {
+        var key = key("the secret of one fleet");
+        var one = StoreConfig.of(folder.resolve("root"), "one").withReserveBytes(0).withKey(key);
+        var two = StoreConfig.of(folder.resolve("root"), "two").withReserveBytes(0).withKey(key);
+        try (var from = BlockStore.open(one, StoreListener.NONE);
+                var to = BlockStore.open(two, StoreListener.NONE)) {
+            new StoreDriver(from).save(KEY, StoreDriver.block(1, 400, 200));
+            var driver = new StoreDriver(to);
+            driver.save(KEY, StoreDriver.block(2, 400, 200));
+            byte[] bytes = Files.readAllBytes(StoreDriver.file(one, KEY));
+            byte[] namespace = Files.readAllBytes(StoreDriver.file(two, KEY));
+            System.arraycopy(namespace, 16, bytes, 16, 32);
+            Files.write(StoreDriver.file(two, KEY), withChecksums(bytes));
+            assertNotSealed(driver.load(KEY, StoreDriver.empty(400, 200)));
+        }
+    }
+
+    private static void assertNotSealed(BlockResult result) {
+        assertThat(result.failedWith(ErrorCode.CORRUPT)).as("%s", result).isTrue();
+        assertThat(result.toString()).contains("has the key");
+    }
+
+    /// Of the block file of [#KEY], or another of one letter, with two segments of 600 bytes
+    /// together.
+    private static byte[] withChecksums(byte[] bytes) {
+        put(bytes, 64, crc(bytes, 4096, 600));
+        var header = new CRC32C();
+        header.update(bytes, 0, 68);
+        header.update(bytes, 72, USED - 72);
+        put(bytes, 68, (int) header.getValue());
+        return bytes;
     }
 
     /// The procedure of docs/security.md: processes get the new secret one after the other.
