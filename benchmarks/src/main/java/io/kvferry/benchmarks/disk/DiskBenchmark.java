@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
+import io.kvferry.backend.disk.store.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.CProgram;
@@ -52,7 +53,7 @@ import java.util.Set;
 @Command(
         name = "disk",
         description =
-                "Block store against fio and C programs with files of the same size; rows are printed as they come, and all of them at the end.")
+                "Block store against fio and C programs with files of the same size; rows are printed as they come, and all of them at the end. With KVFERRY_SECRET_FILE the store seals its blocks.")
 public final class DiskBenchmark extends Benchmark {
     private static final List<Shape> BLOCKS =
             Shape.all("1024", "256", "32", "1024x4", "256x16", "32x64");
@@ -218,7 +219,8 @@ public final class DiskBenchmark extends Benchmark {
                         + " threads write, "
                         + wanted.threads().readers()
                         + " read, no fsync, page cache dropped: "
-                        + DiskRounds.dropCaches());
+                        + DiskRounds.dropCaches()
+                        + (StoreRun.key() == FleetKey.NONE ? "" : ", blocks sealed"));
         warmUp(folder.resolve("warm-up"), wanted.threads());
         for (var state : DiskRounds.State.values()) {
             for (var shape : wanted.shapes()) {

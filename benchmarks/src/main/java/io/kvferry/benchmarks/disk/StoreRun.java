@@ -5,6 +5,7 @@ import io.kvferry.backend.disk.store.BlockCallback;
 import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.benchmarks.Allocation;
@@ -12,6 +13,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -75,6 +77,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreConfig.of(folder, "benchmark")
                                 .withQuota(full ? blocks / run * fileBytes : 1L << 50, 1, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
+                                .withKey(key())
                                 .with(threads.pools(2 * WINDOW))
                                 .with(
                                         new StoreConfig.Times(
@@ -99,6 +102,11 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             }
             files.add(segments);
         }
+    }
+
+    /// Of the fleet's secret if there is one, with which blocks are sealed.
+    static FleetKey key() {
+        return FleetSecret.configured().map(FleetKey::of).orElse(FleetKey.NONE);
     }
 
     /// The folders in which the store makes its files.
