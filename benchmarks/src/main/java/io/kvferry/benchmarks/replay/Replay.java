@@ -4,7 +4,11 @@ package io.kvferry.benchmarks.replay;
 import io.kvferry.benchmarks.ChildJvm;
 
 import java.io.IOException;
+import java.nio.file.FileVisitResult;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,13 +21,19 @@ import java.util.stream.Collectors;
 final class Replay {
     private static final Duration PATIENCE = Duration.ofMinutes(2);
 
+    /// Requests between two looks at what the folder holds.
+    private static final int LOOK_EVERY = 50;
+
     private Replay() {}
 
-    /// Blocks that the engines found.
-    ///
+    /// @param found blocks of the trace that the engines found
+    /// @param peak most bytes that were seen in the folder, by its capacity
+    record Result(long found, double peak) {}
+
     /// @param folder empty, or absent
     /// @param capacity blocks of the trace for which the folder has room
-    static long run(Trace trace, Path folder, int capacity, int processes) throws IOException {
+    static Result run(Trace trace, BlockCut cut, Path folder, int capacity, int processes)
+            throws IOException {
         var children = new ArrayList<ChildJvm>();
         try {
             for (int i = 0; i < processes; i++) {
@@ -32,12 +42,15 @@ final class Replay {
                                 ReplayChild.class,
                                 List.of("-Xmx512m"),
                                 List.of(
-                                        config(folder, capacity, trace.requests().size()),
-                                        trace.longest() + ""),
+                                        config(folder, capacity, cut, trace.requests().size()),
+                                        trace.longest() + "",
+                                        cut.name()),
                                 PATIENCE));
             }
             children.forEach(ChildJvm::awaitReady);
-            return replay(trace, children);
+            var peak = new Peak(folder);
+            long found = replay(trace, children, peak);
+            return new Result(found, (double) peak.bytes / (capacity * cut.bytes()));
         } finally {
             children.forEach(ChildJvm::close);
         }
@@ -48,7 +61,7 @@ final class Replay {
     /// What goes by time is as many times faster than by default as the replay is faster than the
     /// requests came: of a trace of an hour, a minute is a sixtieth, and a request takes 6 ms and
     /// more here.
-    private static String config(Path folder, int capacity, int requests) {
+    private static String config(Path folder, int capacity, BlockCut cut, int requests) {
         return """
         {"kv_connector": "DiskConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config":
          {"path": "%2$s", "capacity": %3$d, "reserve": 0, "run_blocks": %4$d, "recency": "%1$dms", "scan_interval": "%1$dms"}}\
@@ -56,14 +69,15 @@ final class Replay {
                 .formatted(
                         Math.max(20, requests / 10),
                         folder,
-                        capacity * ReplayChild.FILE_BYTES,
-                        ReplayChild.RUN);
+                        capacity * cut.bytes(),
+                        cut.runBlocks());
     }
 
-    private static long replay(Trace trace, List<ChildJvm> children) {
+    private static long replay(Trace trace, List<ChildJvm> children, Peak peak) throws IOException {
         long found = 0;
         var answers = new ArrayList<CompletableFuture<String>>();
         int turn = 0;
+        int sent = 0;
         for (int[] request : trace.requests()) {
             var child = children.get(turn);
             if (answers.size() <= turn) {
@@ -73,11 +87,44 @@ final class Replay {
                 answers.set(turn, child.ask(line(request)));
             }
             turn = (turn + 1) % children.size();
+            if (++sent % LOOK_EVERY == 0) {
+                peak.look();
+            }
         }
         for (int i = 0; i < answers.size(); i++) {
             found += Long.parseLong(children.get(i).await(answers.get(i)));
         }
         return found;
+    }
+
+    /// Most bytes of block files.
+    private static final class Peak {
+        private final Path folder;
+        private long bytes;
+
+        Peak(Path folder) {
+            this.folder = folder;
+        }
+
+        /// While engines make and delete files there.
+        void look() throws IOException {
+            long[] sum = {0};
+            Files.walkFileTree(
+                    folder,
+                    new SimpleFileVisitor<>() {
+                        @Override
+                        public FileVisitResult visitFile(Path file, BasicFileAttributes found) {
+                            sum[0] += file.toString().endsWith(".kvb") ? found.size() : 0;
+                            return FileVisitResult.CONTINUE;
+                        }
+
+                        @Override
+                        public FileVisitResult visitFileFailed(Path file, IOException gone) {
+                            return FileVisitResult.CONTINUE;
+                        }
+                    });
+            bytes = Math.max(bytes, sum[0]);
+        }
     }
 
     private static String line(int[] ids) {

@@ -13,6 +13,9 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.EnumSet;
+import java.util.Locale;
+import java.util.Set;
 
 /// Requests of a trace through DiskConnector, with room for a tenth of what they consist of: how
 /// much it finds again, beside an exact LRU over blocks of the same capacity. Fails below 0.95 of
@@ -33,6 +36,9 @@ public final class ReplayBenchmark extends Benchmark {
             description = "In Mooncake's format; by default " + DEFAULT_TRACE + " here, else made.")
     private @Nullable Path given;
 
+    @Option(names = "--cuts", split = ",", description = "Of ${COMPLETION-CANDIDATES}.")
+    private Set<BlockCut> cuts = EnumSet.allOf(BlockCut.class);
+
     @Option(names = "--dir", description = "Where the store makes its folder.")
     private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
@@ -49,24 +55,34 @@ public final class ReplayBenchmark extends Benchmark {
                 trace.requests().size(), trace.references(), trace.distinct(), capacity);
         var table =
                 new Table(
-                        "processes", "exact LRU", "DiskConnector", "ratio", "requests per second");
+                        "files",
+                        "processes",
+                        "exact LRU",
+                        "DiskConnector",
+                        "ratio",
+                        "peak bytes by capacity",
+                        "requests per second");
         double worst = 1;
-        for (int processes : PROCESSES) {
-            var folder = Files.createTempDirectory(dir, "kvferry-replay");
-            try {
-                long begun = System.nanoTime();
-                long found = Replay.run(trace, folder.resolve("kv"), capacity, processes);
-                double seconds = (System.nanoTime() - begun) / 1e9;
-                double rate = (double) found / trace.references();
-                worst = Math.min(worst, rate / exact);
-                table.row(
-                        processes,
-                        "%.4f".formatted(exact),
-                        "%.4f".formatted(rate),
-                        "%.3f".formatted(rate / exact),
-                        Math.round(trace.requests().size() / seconds));
-            } finally {
-                Folders.delete(folder);
+        for (var cut : cuts) {
+            for (int processes : PROCESSES) {
+                var folder = Files.createTempDirectory(dir, "kvferry-replay");
+                try {
+                    long begun = System.nanoTime();
+                    var result = Replay.run(trace, cut, folder.resolve("kv"), capacity, processes);
+                    double seconds = (System.nanoTime() - begun) / 1e9;
+                    double rate = (double) result.found() / trace.references();
+                    worst = Math.min(worst, rate / exact);
+                    table.rowNow(
+                            cut.name().toLowerCase(Locale.ROOT).replace('_', ' '),
+                            processes,
+                            "%.4f".formatted(exact),
+                            "%.4f".formatted(rate),
+                            "%.3f".formatted(rate / exact),
+                            "%.3f".formatted(result.peak()),
+                            Math.round(trace.requests().size() / seconds));
+                } finally {
+                    Folders.delete(folder);
+                }
             }
         }
         table.print();

@@ -20,55 +20,44 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Map;
 
 /// An engine without a prefix cache of its own, in a JVM of its own. It answers a line of block ids
 /// with how many of them, from the front, its connector delivered. The model verifies every byte.
 final class ReplayChild {
-    private static final int BLOCK_TOKENS = 16;
-
-    /// Blocks of the engine for one of the trace; they share a file.
-    static final int RUN = 2;
-
-    /// One layer with one head of 16 elements of 2 bytes, K and V.
-    private static final Map<String, Object> MODEL =
-            Map.of("layers", 1L, "kv_heads", 1L, "head_dim", 16L, "dtype", "float16");
-
-    /// What the file of a run takes: a header and 2 KiB, both rounded up to 4 KiB.
-    static final long FILE_BYTES = 8192;
-
     private static final Duration LIMIT = Duration.ofMinutes(1);
 
     private ReplayChild() {}
 
-    /// @param args config JSON of the connector, blocks of the longest request
+    /// @param args config JSON of the connector, blocks of the longest request, name of the
+    ///   [BlockCut]
     public static void main(String[] args) throws IOException {
-        int blocks = Integer.parseInt(args[1]) * RUN + 1;
+        var cut = BlockCut.valueOf(args[2]);
+        int blocks = Integer.parseInt(args[1]) * cut.blocks() + 1;
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE)) {
             var connector = kvferry.kv(args[0]);
             var config =
-                    EngineConfig.of(new SyntheticProvider(), Path.of("."), MODEL)
+                    EngineConfig.of(new SyntheticProvider(), Path.of("."), cut.model())
                             .kvConnector(connector.provider(), connector.config())
                             .host(kvferry.services())
-                            .blockTokens(BLOCK_TOKENS)
+                            .blockTokens(BlockCut.TOKENS)
                             .blockCount(4 * blocks) // while earlier requests are being saved
                             .stepTokens(1 << 16)
                             .prefixCache(false);
             try (var engine = Engine.open(config).start()) {
                 ChildJvm.ready();
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
-                    System.out.println(serve(engine, line));
+                    System.out.println(serve(engine, line, cut));
                 }
             }
         }
     }
 
-    private static int serve(Engine engine, String ids) {
+    private static int serve(Engine engine, String ids, BlockCut cut) {
         var outcome =
                 engine.submit(
                                 GenerationRequest.of(
-                                        prompt(ids.split(" ")), SamplingParams.greedy(1)))
+                                        prompt(ids.split(" "), cut), SamplingParams.greedy(1)))
                         .await(Deadline.in(LIMIT))
                         .orElseThrow();
         if (!(outcome instanceof Outcome.Finished finished)) {
@@ -76,12 +65,12 @@ final class ReplayChild {
         }
         // In the trace whoever continues a prompt does so minutes later.
         Engines.awaitIdle(engine, Deadline.in(LIMIT));
-        return finished.usage().cachedTokens() / (BLOCK_TOKENS * RUN);
+        return finished.usage().cachedTokens() / (BlockCut.TOKENS * cut.blocks());
     }
 
     /// Whole blocks of tokens that tell the ids apart, and one token behind them.
-    private static int[] prompt(String[] ids) {
-        int length = BLOCK_TOKENS * RUN;
+    private static int[] prompt(String[] ids, BlockCut cut) {
+        int length = BlockCut.TOKENS * cut.blocks();
         var prompt = new int[ids.length * length + 1];
         for (int i = 0; i < ids.length; i++) {
             int id = Integer.parseInt(ids[i]);

@@ -6,7 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -18,12 +18,12 @@ class ReplayTest {
     @TempDir Path folder;
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 3})
-    void diskConnectorFindsNearlyAsMuchAsAnExactLru(int processes) throws Exception {
+    @CsvSource({"FILE_PER_BLOCK, 1", "FILE_PER_BLOCK, 3", "DEFAULT_RUNS, 1", "DEFAULT_RUNS, 3"})
+    void diskConnectorFindsNearlyAsMuchAsAnExactLru(BlockCut cut, int processes) throws Exception {
         var trace = Trace.made(300);
         int capacity = trace.distinct() / 10;
         long exact = trace.exactLru(capacity);
-        long found = Replay.run(trace, folder.resolve("kv"), capacity, processes);
+        long found = Replay.run(trace, cut, folder.resolve("kv"), capacity, processes).found();
         assertThat(exact).isPositive();
         assertThat((double) found / exact)
                 .as("%d processes found %d blocks, an exact LRU %d", processes, found, exact)
