@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.store;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Durability;
@@ -128,7 +129,8 @@ class DirectModeTest {
 
     private void awaitFilesThatBypassThePageCache(boolean expected, BlockStore store)
             throws InterruptedException {
-        while (filesBypassThePageCache(store) != expected) { // the test's time limit ends it
+        var patience = Deadline.in(StoreDriver.PATIENCE);
+        while (filesBypassThePageCache(store) != expected && !patience.passed()) {
             Thread.sleep(20);
         }
         assertThat(filesBypassThePageCache(store)).isEqualTo(expected);
