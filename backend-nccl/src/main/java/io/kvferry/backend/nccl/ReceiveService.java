@@ -314,7 +314,7 @@ final class ReceiveService {
                     received(bytes);
                 }
                 if (!pulled || arrival.refusal != null) {
-                    // The prefiller may believe that the transfer broke off at its end.
+                    // The prefiller may have seen the transfer break off at its end.
                     prefillers.release(load.transfer(), load.prefiller());
                 }
             }

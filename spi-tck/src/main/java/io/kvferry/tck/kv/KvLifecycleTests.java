@@ -151,7 +151,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         var next = other.submit("next", whole);
         long end = System.nanoTime() + limit().toNanos();
         var found = LookupResult.MISS;
-        // Sound again, block by block where the producer believes that some are still there: then
+        // Sound again, block by block where the producer still has some listed as stored: then
         // whatever is stored behind it can be found.
         while (!(found instanceof LookupResult.Hit hit && hit.tokens() >= prefix.length - 1)) {
             assertThat(System.nanoTime()).as("the prefix is never found again").isLessThan(end);

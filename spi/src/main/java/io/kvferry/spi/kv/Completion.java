@@ -29,8 +29,8 @@ public record Completion(TransferId id, int rank, Result result) {
     /// ([LoadAssignment#validTo]): the tokens before the first failed block. Where the cache has a
     /// window or state group, any failed block voids the hit, since the blocks that such a group
     /// needs for a shorter prefix were not loaded. An empty list, or one that names no position,
-    /// means all blocks; so does one that names a block which was not to be loaded, since nothing
-    /// else in it can be believed. For a SAVE the source blocks are no longer needed all the same.
+    /// means all blocks; so does one that names a block which was not to be loaded, since the rest
+    /// of it may be as wrong. For a SAVE the source blocks are no longer needed all the same.
     public record Failed(Failure failure, List<FailedBlocks> blocks) implements Result {
         public Failed {
             Objects.requireNonNull(failure, "failure");

@@ -22,7 +22,7 @@ import java.util.List;
 /// The frames of ZMTP 3 (RFC 23) on one connection: `flags | u8 size | body`, or `flags | u64 size
 /// | body`, big-endian.
 ///
-/// Nothing that a peer announces is believed: sizes are checked before memory is taken, and memory
+/// Nothing that a peer announces is trusted: sizes are checked before memory is taken, and memory
 /// is taken as bytes arrive, from a budget that all connections share.
 ///
 /// Threading: one thread reads, one at a time writes.

@@ -43,7 +43,7 @@ final class StoreEvents {
     }
 
     void resume() {
-        store.removals(); // nobody believes in any of these any more
+        store.removals(); // covered by Cleared: subscribers have dropped all of them
         cleared = false;
     }
 
@@ -126,8 +126,8 @@ final class StoreEvents {
         return drained;
     }
 
-    /// Removals come last: of a block that went and came back in between a router then believes
-    /// less than there is, and not more.
+    /// Removals come last: of a block that went and came back in between a router then assumes that
+    /// it is gone, and never that one is there which is gone.
     private void addRemovals(List<CacheEvent> into) {
         var removals = store.removals();
         if (cleared) {

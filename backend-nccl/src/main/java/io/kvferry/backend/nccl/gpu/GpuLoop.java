@@ -16,8 +16,8 @@ import java.util.concurrent.locks.LockSupport;
 /// Threading: any thread may post; nothing that is posted may wait for a peer. A call of a driver
 /// may hang all the same: [#stuckFor] says so, to whoever looks after the thread.
 ///
-/// Bounds: what strangers and callers begin is refused when much waits ([#isFull]); all else that
-/// is posted follows from that, a few pieces of work for each transfer.
+/// Bounds: what new connections and callers begin is refused when much waits ([#isFull]); all else
+/// that is posted follows from that, a few pieces of work for each transfer.
 final class GpuLoop {
     private static final Logger LOG = LoggerFactory.getLogger(GpuLoop.class);
     private static final int SPINS = 200;

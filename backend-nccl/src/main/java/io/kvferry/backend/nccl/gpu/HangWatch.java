@@ -70,8 +70,8 @@ final class HangWatch {
         }
     }
 
-    /// On the loop: the call has returned. What the links believe of their transfers is out of
-    /// date.
+    /// On the loop: the call has returned. The state that the links hold of their transfers is out
+    /// of date.
     private void returned() {
         var why = intake.hung();
         if (why != null) {

@@ -44,7 +44,7 @@ import java.util.function.Consumer;
 public final class HostPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(HostPlane.class);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
-    private static final ThreadFactory STRANGERS = Thread.ofVirtual().factory();
+    private static final ThreadFactory HANDSHAKES = Thread.ofVirtual().factory();
 
     private final String name;
     private final boolean copies;
@@ -255,7 +255,7 @@ public final class HostPlane implements DataPlane {
     }
 
     private void came(PlanePort here, SocketChannel connection) {
-        start(STRANGERS, () -> meet(here, connection), () -> {});
+        start(HANDSHAKES, () -> meet(here, connection), () -> {});
     }
 
     /// An open window, and what its sender has to know.
@@ -369,8 +369,8 @@ public final class HostPlane implements DataPlane {
     }
 
     /// Connections that have proven no grant yet.
-    int strangers() {
-        return port.strangers();
+    int handshakes() {
+        return port.handshakes();
     }
 
     /// Windows that have not ended.

@@ -19,15 +19,16 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/// The port of a data plane. A connection is a stranger until it has said hello: one that does not
-/// within [#HELLO_LIMIT] is closed. At most [#MOST_STRANGERS] may be in that state: the one that
-/// has been silent longest makes room for the next, so that silent strangers keep no peer out.
+/// The port of a data plane. A connection is in its handshake until it has said hello: one that
+/// does not within [#HELLO_LIMIT] is closed. At most [#MOST_HANDSHAKES] may be in that state: the
+/// one that has been in it longest makes room for the next, so that silent connections keep no peer
+/// out.
 ///
 /// Threading: any thread; one thread accepts.
 public final class PlanePort implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(PlanePort.class);
     private static final int BACKLOG = 512;
-    public static final int MOST_STRANGERS = 256;
+    public static final int MOST_HANDSHAKES = 256;
     private static final int WITHIN_HOST_BYTES = 512 << 10;
     static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
 
@@ -37,8 +38,8 @@ public final class PlanePort implements AutoCloseable {
     private final AcceptLoop acceptor;
     private final Visitor visitor;
 
-    /// Each with the number of its arrival.
-    private final Map<SocketChannel, Long> strangers = new ConcurrentHashMap<>();
+    /// Connections that have not said hello yet, each with the number of its arrival.
+    private final Map<SocketChannel, Long> handshakes = new ConcurrentHashMap<>();
 
     private volatile boolean closed;
 
@@ -106,13 +107,13 @@ public final class PlanePort implements AutoCloseable {
             connection.close();
             return;
         }
-        if (strangers.size() >= MOST_STRANGERS) {
-            strangers.entrySet().stream()
+        if (handshakes.size() >= MOST_HANDSHAKES) {
+            handshakes.entrySet().stream()
                     .min(Map.Entry.comparingByValue())
                     .ifPresent(oldest -> cutOff(oldest.getKey()));
         }
         prepare(connection);
-        strangers.put(connection, arrivals++);
+        handshakes.put(connection, arrivals++);
         boolean begun = false;
         try {
             visitor.came(this, connection);
@@ -148,22 +149,22 @@ public final class PlanePort implements AutoCloseable {
     }
 
     /// Closes it, unless it has said hello.
-    private void cutOff(SocketChannel stranger) {
-        if (strangers.remove(stranger) != null) {
-            closeQuietly(stranger);
+    private void cutOff(SocketChannel connection) {
+        if (handshakes.remove(connection) != null) {
+            closeQuietly(connection);
         }
     }
 
-    /// Reads what a connection says first, which is no stranger from then on.
+    /// Reads what a connection says first, whose handshake is over then.
     public <T> T hear(SocketChannel connection, Hello<T> hello) throws IOException {
         var said = listen(connection, hello);
-        if (strangers.remove(connection) == null) {
+        if (handshakes.remove(connection) == null) {
             throw new ClosedChannelException(); // cut off at this moment
         }
         return said;
     }
 
-    /// Reads what a connection says, which stays a stranger.
+    /// Reads what a connection says, which stays in its handshake.
     <T> T listen(SocketChannel connection, Hello<T> hello) throws IOException {
         var late = clock.after(HELLO_LIMIT, () -> cutOff(connection));
         try {
@@ -175,12 +176,12 @@ public final class PlanePort implements AutoCloseable {
 
     /// It is not served any more.
     public void left(SocketChannel connection) {
-        strangers.remove(connection);
+        handshakes.remove(connection);
     }
 
     /// Connections that have not said hello yet.
-    int strangers() {
-        return strangers.size();
+    int handshakes() {
+        return handshakes.size();
     }
 
     public static void closeQuietly(SocketChannel channel) {
@@ -191,12 +192,12 @@ public final class PlanePort implements AutoCloseable {
         }
     }
 
-    /// Takes no connections any more, and closes those of strangers.
+    /// Takes no connections any more, and closes those in their handshake.
     @Override
     public void close() {
         closed = true;
         acceptor.close();
-        strangers.keySet().forEach(this::cutOff);
+        handshakes.keySet().forEach(this::cutOff);
     }
 
     @Override

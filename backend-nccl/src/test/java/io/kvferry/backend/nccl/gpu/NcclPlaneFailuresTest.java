@@ -150,11 +150,11 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
     }
 
     @Test
-    void silentStrangersKeepNoSenderOut() throws IOException {
+    void silentConnectionsKeepNoSenderOut() throws IOException {
         int port = Integer.parseInt(receiver.address().split(":")[1]);
         var silent = new ArrayList<Socket>();
         try {
-            for (int i = 0; i < PlanePort.MOST_STRANGERS + 40; i++) {
+            for (int i = 0; i < PlanePort.MOST_HANDSHAKES + 40; i++) {
                 silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
             }
             run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
@@ -296,7 +296,7 @@ class NcclPlaneFailuresTest extends NcclPlaneCase {
     }
 
     @Test
-    void strangersAndMisbehavingPeersAreCutOff() throws IOException {
+    void clientsWithoutAGrantAndMisbehavingPeersAreCutOff() throws IOException {
         var to = placement(1, 64, 1, 2);
         var received = new CompletableFuture<Outcome>();
         var grant = Grant.draw();

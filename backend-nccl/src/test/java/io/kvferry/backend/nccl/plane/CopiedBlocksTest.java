@@ -104,7 +104,7 @@ class CopiedBlocksTest {
     }
 
     /// A window, and a sender of the test that comes to it with this process to copy from.
-    private final class Stranger implements AutoCloseable {
+    private final class RawSender implements AutoCloseable {
         final MemorySegment to = arena.allocate(2 * BYTES);
         final MemorySegment secret = arena.allocate(2 * BYTES).fill((byte) 1);
         final MemorySegment probe = arena.allocate(32);
@@ -112,7 +112,7 @@ class CopiedBlocksTest {
         final SocketChannel channel;
         final int way;
 
-        Stranger(int pid, long start, long namespace, long probeAddress) throws IOException {
+        RawSender(int pid, long start, long namespace, long probeAddress) throws IOException {
             var receiver = plane(Ways.ANY);
             var grant = Grant.draw();
             receiver.receive(grant, placement(to), Deadline.in(SOON), received::complete);
@@ -166,31 +166,29 @@ class CopiedBlocksTest {
         }
     }
 
-    private Stranger stranger() throws IOException {
+    private RawSender raw() throws IOException {
         var self = ProcessIdentity.own().orElseThrow();
-        return new Stranger(self.pid(), self.startTicks(), self.pidNamespace(), 0);
+        return new RawSender(self.pid(), self.startTicks(), self.pidNamespace(), 0);
     }
 
     @Test
     void blocksAreCopiedOnlyFromTheProcessThatShowsTheToken() throws IOException {
-        try (var stranger = stranger()) {
-            assertThat(stranger.way).isEqualTo(HostWire.WAY_COPIED);
-            stranger.probe.set(
-                    ValueLayout.JAVA_BYTE,
-                    31,
-                    (byte) ~stranger.probe.get(ValueLayout.JAVA_BYTE, 31));
-            stranger.tell(new long[] {stranger.secret.address(), 2 * BYTES});
-            stranger.assertRefused(ErrorCode.PEER_LOST);
+        try (var raw = raw()) {
+            assertThat(raw.way).isEqualTo(HostWire.WAY_COPIED);
+            raw.probe.set(
+                    ValueLayout.JAVA_BYTE, 31, (byte) ~raw.probe.get(ValueLayout.JAVA_BYTE, 31));
+            raw.tell(new long[] {raw.secret.address(), 2 * BYTES});
+            raw.assertRefused(ErrorCode.PEER_LOST);
         }
-        try (var stranger = stranger()) {
-            stranger.tell(new long[] {stranger.secret.address(), 2 * BYTES});
+        try (var raw = raw()) {
+            raw.tell(new long[] {raw.secret.address(), 2 * BYTES});
             var number = HostWire.buffer(Integer.BYTES);
-            assertThat(HostWire.readInt(stranger.channel, number)).isZero();
-            assertThat(stranger.to.mismatch(stranger.secret)).isEqualTo(-1);
+            assertThat(HostWire.readInt(raw.channel, number)).isZero();
+            assertThat(raw.to.mismatch(raw.secret)).isEqualTo(-1);
         }
-        try (var stranger = stranger()) {
-            stranger.tell(1, new long[] {stranger.secret.address(), 2 * BYTES});
-            assertThat(code(await(stranger.received))).isEqualTo(ErrorCode.CORRUPT);
+        try (var raw = raw()) {
+            raw.tell(1, new long[] {raw.secret.address(), 2 * BYTES});
+            assertThat(code(await(raw.received))).isEqualTo(ErrorCode.CORRUPT);
         }
         assertThat(planes).hasSize(3);
     }
@@ -208,18 +206,18 @@ class CopiedBlocksTest {
             {BYTES, Long.MIN_VALUE}
         };
         for (var list : lengths) {
-            try (var stranger = stranger()) {
+            try (var raw = raw()) {
                 var runs = new long[list.length][];
                 for (int i = 0; i < list.length; i++) {
-                    runs[i] = new long[] {stranger.secret.address(), list[i]};
+                    runs[i] = new long[] {raw.secret.address(), list[i]};
                 }
-                stranger.tell(runs);
-                stranger.assertRefused(ErrorCode.PROTOCOL);
+                raw.tell(runs);
+                raw.assertRefused(ErrorCode.PROTOCOL);
             }
         }
-        try (var stranger = stranger()) {
-            stranger.tell(new long[] {1, 2 * BYTES}); // nothing lies there
-            stranger.assertRefused(ErrorCode.IO);
+        try (var raw = raw()) {
+            raw.tell(new long[] {1, 2 * BYTES}); // nothing lies there
+            raw.assertRefused(ErrorCode.IO);
         }
     }
 
@@ -230,11 +228,11 @@ class CopiedBlocksTest {
         int pid = self.pid();
         long start = self.startTicks();
         long namespace = self.pidNamespace();
-        try (var none = new Stranger(0, 0, 0, 0);
-                var negative = new Stranger(-1, start, namespace, 0);
-                var restarted = new Stranger(pid, start + 1, namespace, 0);
-                var contained = new Stranger(pid, start, namespace + 1, 0);
-                var nowhere = new Stranger(pid, start, namespace, 8)) {
+        try (var none = new RawSender(0, 0, 0, 0);
+                var negative = new RawSender(-1, start, namespace, 0);
+                var restarted = new RawSender(pid, start + 1, namespace, 0);
+                var contained = new RawSender(pid, start, namespace + 1, 0);
+                var nowhere = new RawSender(pid, start, namespace, 8)) {
             for (var each : List.of(none, negative, restarted, contained, nowhere)) {
                 assertThat(each.way).isEqualTo(HostWire.WAY_SENT);
             }

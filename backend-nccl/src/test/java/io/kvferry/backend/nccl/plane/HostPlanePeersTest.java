@@ -40,8 +40,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// What connects to a plane: strangers, peers that say wrong things, and threads that cannot be
-/// had.
+/// What connects to a plane: clients without a grant, peers that say wrong things, and threads that
+/// cannot be had.
 @ParameterizedClass
 @EnumSource
 class HostPlanePeersTest {
@@ -68,7 +68,7 @@ class HostPlanePeersTest {
     }
 
     @Test
-    void strangersAreCutOffAndWriteNothing() throws IOException {
+    void clientsWithoutAGrantAreCutOffAndWriteNothing() throws IOException {
         var to = placement(arena, 1, 64, 1, 2);
         var received = new CompletableFuture<Outcome>();
         var grant = Grant.draw();
@@ -84,7 +84,7 @@ class HostPlanePeersTest {
                 hello.putLong(random.nextLong()).putLong(random.nextLong());
                 socket.getOutputStream().write(hello.array());
                 int answer = socket.getInputStream().read();
-                assertThat(answer).as("no go for a stranger").isNotZero();
+                assertThat(answer).as("no go without a grant").isNotZero();
             } catch (IOException e) {
                 assertThat(e).hasMessageContaining("reset");
             }
@@ -128,7 +128,7 @@ class HostPlanePeersTest {
 
     /// Each of them has five seconds to say who it is.
     @Test
-    void silentStrangersKeepNoSenderOutAndCostNoPlatformThread() throws IOException {
+    void silentConnectionsKeepNoSenderOutAndCostNoPlatformThread() throws IOException {
         var made = new AtomicInteger();
         var silent = new ArrayList<Socket>();
         try (var counting =
@@ -142,7 +142,7 @@ class HostPlanePeersTest {
                             return Thread.ofPlatform().daemon(true).unstarted(work);
                         })) {
             int port = Integer.parseInt(counting.address().split(":")[1]);
-            for (int i = 0; i < PlanePort.MOST_STRANGERS + 40; i++) {
+            for (int i = 0; i < PlanePort.MOST_HANDSHAKES + 40; i++) {
                 silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
             }
             var from = placement(arena, 1, 64, 1);
@@ -204,7 +204,7 @@ class HostPlanePeersTest {
                         .isInstanceOf(KvFerryException.class);
             }
             awaitWorking(scarce, 0);
-            assertThat(scarce.strangers()).isZero();
+            assertThat(scarce.handshakes()).isZero();
 
             fill(from, new Random(8));
             sender.send(scarce.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();

@@ -72,11 +72,11 @@ class HostPlaneProofTest {
         for (int kind = 0; kind < answers(new byte[HostWire.HELLO_BYTES]).size(); kind++) {
             var grant = Grant.draw();
             var sent = new CompletableFuture<Outcome>();
-            try (var stranger = new ServerSocket()) {
-                stranger.bind(new InetSocketAddress("127.0.0.1", 0));
-                var address = "127.0.0.1:" + stranger.getLocalPort();
+            try (var other = new ServerSocket()) {
+                other.bind(new InetSocketAddress("127.0.0.1", 0));
+                var address = "127.0.0.1:" + other.getLocalPort();
                 sender.send(address, grant, from, Deadline.in(SOON), sent::complete).commit();
-                try (var socket = stranger.accept()) {
+                try (var socket = other.accept()) {
                     socket.setSoTimeout((int) SOON.toMillis());
                     var hello = socket.getInputStream().readNBytes(HostWire.HELLO_BYTES);
                     assertTellsNot(hello, grant);
@@ -139,7 +139,8 @@ class HostPlaneProofTest {
         assertEqualBlocks(from, to);
     }
 
-    /// Who has named a grant and says no more has as long as any stranger, and keeps nobody out.
+    /// Who has named a grant and says no more has as long as any other connection, and keeps nobody
+    /// out.
     @Test
     void whoNamesAGrantAndProvesNothingKeepsTheWindowOpen() throws IOException {
         var from = placement(arena, 1, 64, 1);
@@ -150,7 +151,7 @@ class HostPlaneProofTest {
         receiver.receive(grant, to, Deadline.in(SOON), received::complete);
         try (var silent = connect()) {
             var _ = PlayedEnd.sender(silent, grant, false);
-            assertThat(receiver.strangers()).isOne();
+            assertThat(receiver.handshakes()).isOne();
             sender.send(receiver.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
             assertThat(await(received)).isEqualTo(new Outcome.Done(64));
             assertEqualBlocks(from, to);

@@ -113,7 +113,7 @@ public final class VllmEngine implements AutoCloseable {
                                 remote));
     }
 
-    /// Whether vLLM believes that it was sent: with PUT that it was, else that it will be.
+    /// Whether vLLM reports that it was sent: with PUT that it was, else that it will be.
     public boolean sent() {
         return Boolean.parseBoolean(peer.hear());
     }

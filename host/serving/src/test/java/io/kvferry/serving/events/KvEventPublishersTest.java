@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// Publishers that do not count as they should, over the socket of a test: what a subscriber
-/// believes is never older than the last loss.
+/// holds is never older than the last loss.
 @Timeout(90)
 class KvEventPublishersTest {
     private static final long SECONDS = 30;

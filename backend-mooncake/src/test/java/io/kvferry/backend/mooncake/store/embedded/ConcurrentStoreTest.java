@@ -193,7 +193,7 @@ class ConcurrentStoreTest {
         }
     }
 
-    /// Reads where a descriptor points to, and believes it if the lease is not over by then.
+    /// Reads where a descriptor points to, and counts it if the lease is not over by then.
     private void readInPlace(EmbeddedClient client, int[] keys) {
         var names = new ArrayList<String>();
         for (int key : keys) {

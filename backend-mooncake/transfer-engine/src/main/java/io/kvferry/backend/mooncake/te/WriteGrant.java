@@ -38,7 +38,7 @@ public interface WriteGrant extends AutoCloseable {
         PART,
 
         /// A WRITE ended in the middle, or was refused without a receipt, or came after the grant
-        /// was closed: the memory is not what its senders believe.
+        /// was closed: the memory may differ from what its senders report.
         BROKEN
     }
 
