@@ -59,15 +59,14 @@ final class Replay {
     /// A block that another process evicts just before it is loaded is computed again.
     ///
     /// What goes by time is as many times faster than by default as the replay is faster than the
-    /// requests came: of a trace of an hour, a minute is a sixtieth, and a request takes 6 ms and
-    /// more here.
+    /// requests came: of a trace of an hour, a minute is a sixtieth.
     private static String config(Path folder, int capacity, BlockCut cut, int requests) {
         return """
         {"kv_connector": "DiskConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config":
          {"path": "%2$s", "capacity": %3$d, "reserve": 0, "run_blocks": %4$d, "recency": "%1$dms", "scan_interval": "%1$dms"}}\
         """
                 .formatted(
-                        Math.max(20, requests / 10),
+                        Math.max(20, requests * cut.millis() / 60),
                         folder,
                         capacity * cut.bytes(),
                         cut.runBlocks());

@@ -36,6 +36,9 @@ public final class ReplayBenchmark extends Benchmark {
             description = "In Mooncake's format; by default " + DEFAULT_TRACE + " here, else made.")
     private @Nullable Path given;
 
+    @Option(names = "--requests", description = "The first so many of the trace; by default all.")
+    private int requests;
+
     @Option(names = "--cuts", split = ",", description = "Of ${COMPLETION-CANDIDATES}.")
     private Set<BlockCut> cuts = EnumSet.allOf(BlockCut.class);
 
@@ -45,8 +48,8 @@ public final class ReplayBenchmark extends Benchmark {
     @Override
     protected void run() throws Exception {
         var trace = trace();
-        if (quick) {
-            trace = trace.first(QUICK);
+        if (requests > 0 || quick) {
+            trace = trace.first(requests > 0 ? requests : QUICK);
         }
         int capacity = trace.distinct() / 10;
         double exact = (double) trace.exactLru(capacity) / trace.references();
