@@ -62,6 +62,7 @@ class ReadAnswersTest {
                         Deadline.in(Duration.ofSeconds(30)),
                         "",
                         0,
+                        0,
                         Optional.empty()));
     }
 
