@@ -9,6 +9,7 @@ import static java.util.Objects.requireNonNull;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.spi.Deadline;
 
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -63,7 +64,7 @@ class SharedPeerTest {
         }
     }
 
-    private static MemorySegment mapped(SharedRegions.Mapped region) {
+    private static MemorySegment mapped(SharedRegions.@Nullable Mapped region) {
         return requireNonNull(requireNonNull(region).memory());
     }
 
