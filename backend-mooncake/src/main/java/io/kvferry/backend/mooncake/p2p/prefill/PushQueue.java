@@ -17,6 +17,7 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Objects;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
@@ -129,7 +130,7 @@ final class PushQueue {
         int fewestOfHost = mostOfHost;
         for (var entry : lines.entrySet()) {
             var line = entry.getValue();
-            int ofHost = several ? hosts.get(line.host).running : 0;
+            int ofHost = several ? Objects.requireNonNull(hosts.get(line.host)).running : 0;
             if (!line.waiting.isEmpty()
                     && line.running < most
                     && (ofHost < fewestOfHost
