@@ -15,9 +15,9 @@ import java.lang.foreign.MemorySegment;
 
 /// A peer on this host as a process whose memory the kernel copies for us.
 ///
-/// The kernel goes by the process id alone, and an id is given to another process some time after
-/// its bearer has ended. So each call is preceded by a look at the peer's probe, through the same
-/// door: there stands a token of random bits, which no other process has there.
+/// The kernel identifies the process by its id alone, and reuses the id of a process that has
+/// ended. So before each call the peer's probe is read, by the same system call: it holds random
+/// bits that no other process has at that address.
 ///
 /// Threading: any thread; a [Hand] belongs to one at a time.
 public final class PeerProcess {

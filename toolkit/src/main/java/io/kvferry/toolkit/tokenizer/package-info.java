@@ -3,8 +3,8 @@
 /// SmolLM, Qwen).
 ///
 /// It lives here because every model runner reads the same Hugging Face folder, and two runners
-/// that are to exchange KV blocks must agree on each id. [BpeTokenizer] is the door; [TextStream]
-/// turns a token stream into whole characters.
+/// that are to exchange KV blocks must agree on each id. [BpeTokenizer] is the entry point;
+/// [TextStream] turns a token stream into whole characters.
 @NullMarked
 package io.kvferry.toolkit.tokenizer;
 

@@ -94,7 +94,7 @@ public record EngineConfig(
         }
     }
 
-    /// Mooncake's word for "no metadata server".
+    /// Mooncake's value for "no metadata server".
     public static final String P2P = "P2PHANDSHAKE";
 
     /// Kept, for asking costs a system call or more.

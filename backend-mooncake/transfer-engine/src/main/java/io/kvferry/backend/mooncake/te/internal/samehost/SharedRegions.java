@@ -56,10 +56,6 @@ public final class SharedRegions {
             int slot,
             Access access,
             @Nullable MemorySegment memory) {
-        boolean isPrivate() {
-            return number < 0;
-        }
-
         /// Whether a copy that names this capability (0: none) may touch it at all.
         public boolean permits(long capability, boolean write) {
             return access == Access.OPEN || capability != 0 && write;
