@@ -8,6 +8,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
+import io.kvferry.backend.mooncake.p2p.testkit.Held;
+import io.kvferry.backend.mooncake.p2p.testkit.ListeningPorts;
 import io.kvferry.backend.mooncake.p2p.testkit.Stranger;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
@@ -16,9 +18,9 @@ import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
-import io.kvferry.backend.mooncake.te.Doors;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.MetadataServer;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
@@ -27,38 +29,50 @@ import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.zeromq.ZMQ;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.lang.foreign.ValueLayout;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Random;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.ToLongFunction;
 
 /// Every listening port of a prefiller and of a decoder under bytes that nobody should send, while
 /// they hand prompts over.
 class PortsUnderFireTest {
     private static final String GREETING =
             "ff00000000000000017f0300" + "4e554c4c" + "00".repeat(48);
+    private static final String CURVE = "ff00000000000000017f0300" + "4355525645" + "00".repeat(47);
+    private static final String HELLO =
+            "04c8" + "0548454c4c4f" + "0100" + "00".repeat(72) + "11".repeat(32 + 8 + 80);
     private static final String READY =
             "0419" + "055245414459" + "0b" + "536f636b65742d54797065" + "00000003" + "524551";
 
@@ -72,7 +86,8 @@ class PortsUnderFireTest {
                     + "00000001"
                     + "31";
 
-    private static final Map<String, Object> OPTIONS = Map.of("side_channel", "auto");
+    private static final Map<String, Object> OPTIONS =
+            Map.of("side_channel", "auto", "cross_memory", false); // through the data port
 
     /// How hard the ports are hit.
     ///
@@ -83,113 +98,198 @@ class PortsUnderFireTest {
     /// @param slow connections to each port that say a byte now and then
     /// @param threads more than before that may be left: those of data connections rest for a
     ///   minute
-    private record Fire(int frames, int attackers, int halfOpen, int slow, int threads) {}
+    /// @param pace of the requests that must succeed
+    private record Fire(
+            int frames, int attackers, int halfOpen, int slow, int threads, Duration pace) {}
 
     /// A port, and what a peer that is in order sends to it.
-    private record Target(String name, int port, List<byte[]> frames) {}
+    private record Target(String name, int port, List<byte[]> frames, Count count) {
+        Target(String name, int port, List<byte[]> frames) {
+            this(name, port, frames, new Count(new AtomicInteger(), new AtomicInteger()));
+        }
+    }
+
+    /// What has reached a port.
+    ///
+    /// @param opened connections that say nothing or little, also in place of those that were cut
+    ///   off
+    private record Count(AtomicInteger sent, AtomicInteger opened) {}
+
+    /// Longer than any request may wait.
+    private static final Duration LONGEST_WAIT = Duration.ofSeconds(20);
+
+    @TempDir private Path folder;
 
     @Test
     @Timeout(300)
     void handOversGoOnWhilePortsAreUnderFire() throws Exception {
-        run(new Fire(600, 1, 60, 20, 200));
+        run(new Fire(400, 1, 60, 20, 200, Duration.ofMillis(200)), Map.of(), Optional.empty());
+    }
+
+    @Test
+    @Timeout(300)
+    void handOversOfAFleetWithASecretGoOnWhilePortsAreUnderFire() throws Exception {
+        withSecret(new Fire(150, 1, 30, 10, 200, Duration.ofMillis(200)));
+    }
+
+    @Test
+    @Timeout(300)
+    void encryptedHandOversGoOnWhilePortsAreUnderFire() throws Exception {
+        withCurve(new Fire(100, 1, 20, 10, 200, Duration.ofMillis(200)));
     }
 
     @Test
     @Tag("soak")
     @Timeout(3_000)
     void handOversGoOnWhilePortsAreUnderHeavyFire() throws Exception {
-        run(new Fire(200_000, 16, 2_000, 500, 40));
+        run(heavy(), Map.of(), Optional.empty());
     }
 
-    private static void run(Fire fire) throws Exception {
+    @Test
+    @Tag("soak")
+    @Timeout(3_000)
+    void handOversOfAFleetWithASecretGoOnWhilePortsAreUnderHeavyFire() throws Exception {
+        withSecret(heavy());
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(3_000)
+    void encryptedHandOversGoOnWhilePortsAreUnderHeavyFire() throws Exception {
+        withCurve(heavy());
+    }
+
+    private static Fire heavy() {
+        return new Fire(200_000, 16, 2_000, 500, 40, Duration.ofSeconds(1));
+    }
+
+    private void withSecret(Fire fire) throws Exception {
+        var file = Files.writeString(folder.resolve("secret"), "0123456789abcdef");
+        run(fire, Map.of("secret_file", file.toString()), Optional.of(file));
+    }
+
+    private static void withCurve(Fire fire) throws Exception {
+        var pair = ZMQ.Curve.generateKeyPair();
+        var keys = Map.of("curve_public_key", pair.publicKey, "curve_secret_key", pair.secretKey);
+        run(fire, keys, Optional.empty());
+    }
+
+    private static void run(Fire fire, Map<String, ?> more, Optional<Path> secret)
+            throws Exception {
         long seed = System.nanoTime();
-        var bySocket = EngineConfig.from(Map.of("shared-memory", "false"));
-        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", OPTIONS);
-                var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", OPTIONS);
-                var te = JavaTransferEngine.start(bySocket);
-                var peer = JavaTransferEngine.start(bySocket)) {
-            var here = peer.allocate(4096);
-            var there = te.allocate(1 << 20);
-            int handOvers = 0;
-            for (; handOvers < 3; handOvers++) {
-                handOver(p, d, handOvers);
-                write(peer, here, te, there);
+        var options = new HashMap<>(OPTIONS);
+        options.putAll(more);
+        var before = ListeningPorts.now();
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", options);
+                var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", options);
+                var metadata = MetadataServer.start("127.0.0.1", 0, secret.map(FleetSecret::read));
+                var te = JavaTransferEngine.start(engine("te", metadata, secret));
+                var peer = JavaTransferEngine.start(engine("peer", metadata, secret))) {
+            var ports = ListeningPorts.now();
+            ports.removeAll(before);
+            var bench = new Bench(p, d, te, peer, te.allocate(1 << 20), peer.allocate(4096));
+            int requests = 0;
+            for (; requests < 3; requests++) {
+                bench.request(requests);
             }
-            var targets = targets(p, te);
-            System.gc();
-            long heap = heap();
-            int descriptors = descriptors();
-            int threads = Thread.activeCount();
+            var targets = targets(ports, p, metadata, secret.isPresent());
+            var held = Held.now();
 
             var over = new AtomicBoolean();
             var attackers = new ArrayList<Thread>();
-            var sent = new AtomicInteger();
-            var opened = new AtomicInteger();
             for (var target : targets) {
                 for (int i = 0; i < fire.attackers(); i++) {
                     var random = new Random(seed ^ target.name().hashCode() ^ i * 0x9E3779B9L);
+                    int frames = fire.frames() / fire.attackers();
                     attackers.add(
-                            Thread.ofPlatform()
-                                    .daemon()
-                                    .name("fire-" + target.name())
-                                    .start(() ->
-                                            attack(
-                                                    target,
-                                                    fire.frames() / fire.attackers(),
-                                                    random,
-                                                    sent)));
+                            start("fire-" + target.name(), () -> attack(target, frames, random)));
                 }
-                attackers.add(
-                        Thread.ofPlatform()
-                                .daemon()
-                                .name("slow-" + target.name())
-                                .start(() -> crawl(target, fire, over, opened)));
+                attackers.add(start("slow-" + target.name(), () -> crawl(target, fire, over)));
             }
-            while (attackers.stream()
-                    .anyMatch(each -> each.getName().startsWith("fire") && each.isAlive())) {
-                handOver(p, d, handOvers++);
-                write(peer, here, te, there);
-                LockSupport.parkNanos(Duration.ofMillis(200).toNanos());
-            }
-            for (int i = 0; i < 3; i++) { // while the slow ones are still there
-                handOver(p, d, handOvers++);
-                write(peer, here, te, there);
+            long longest = 0;
+            int afterwards = 3; // while the slow ones are still there
+            while (afterwards > 0) {
+                if (attackers.stream()
+                        .noneMatch(each -> each.getName().startsWith("fire") && each.isAlive())) {
+                    afterwards--;
+                }
+                long began = System.nanoTime();
+                bench.request(requests++);
+                long took = System.nanoTime() - began;
+                longest = Math.max(longest, took);
+                LockSupport.parkNanos(fire.pace().toNanos() - took);
             }
             over.set(true);
             for (var attacker : attackers) {
                 attacker.join(Duration.ofMinutes(1));
             }
-            // A port may refuse some; most have to reach it for the rest to mean anything.
-            assertThat(sent.get()).isGreaterThan(targets.size() * fire.frames() / 2);
-            assertThat(opened.get())
-                    .isGreaterThan(targets.size() * (fire.halfOpen() + fire.slow()) / 2);
-            handOver(p, d, handOvers++);
-            write(peer, here, te, there);
-            awaitAtMost("descriptors", descriptors + 40, PortsUnderFireTest::descriptors);
-            awaitAtMost("threads", threads + fire.threads(), Thread::activeCount);
-            awaitAtMost(
-                    "MiB of heap",
-                    (heap >> 20) + 64,
-                    () -> {
-                        System.gc();
-                        return heap() >> 20;
-                    });
-            System.out.println(handOvers + " hand-overs under " + sent + " frames, seed " + seed);
+            System.out.printf(
+                    "%d requests, the longest took %d ms; %s; seed %d%n",
+                    requests,
+                    longest / 1_000_000,
+                    targets.stream()
+                            .map(target ->
+                                    "%s %s frames, %s held open"
+                                            .formatted(
+                                                    target.name(),
+                                                    target.count().sent(),
+                                                    target.count().opened()))
+                            .toList(),
+                    seed);
+            for (var target : targets) {
+                // A port may refuse some; most have to reach it for the rest to mean anything.
+                assertThat(target.count().sent().get())
+                        .as("frames to %s", target.name())
+                        .isGreaterThan(fire.frames() / 2);
+                assertThat(target.count().opened().get())
+                        .as("connections to %s", target.name())
+                        .isGreaterThan((fire.halfOpen() + fire.slow()) / 2);
+            }
+            assertThat(Duration.ofNanos(longest)).as("a request").isLessThan(LONGEST_WAIT);
+            bench.request(requests);
+            awaitAtMost("descriptors", held.descriptors() + 40, Held::descriptors);
+            awaitAtMost("threads", held.threads() + fire.threads(), Held::threads);
+            awaitAtMost("MiB of heap", held.heap() + 64, Held::heap);
+            awaitAtMost("MiB of native memory", held.resident() + 192, Held::resident);
         }
     }
 
-    private interface Measure {
-        long now();
+    private static Thread start(String name, Runnable work) {
+        return Thread.ofPlatform().daemon().name(name).start(work);
     }
 
-    private static void awaitAtMost(String what, long most, Measure measure) {
+    private static EngineConfig engine(
+            String name, MetadataServer metadata, Optional<Path> secret) {
+        var settings = new HashMap<>(Map.of("shared-memory", "false"));
+        settings.put("metadata", metadata.connection());
+        settings.put("name", name);
+        secret.ifPresent(file -> settings.put("secret-file", file.toString()));
+        return EngineConfig.from(settings);
+    }
+
+    private static void awaitAtMost(String what, long most, ToLongFunction<Held> measure)
+            throws IOException {
         var limit = Deadline.in(Duration.ofSeconds(90));
-        long now = measure.now();
+        long now = measure.applyAsLong(Held.now());
         while (now > most && !limit.passed()) {
             LockSupport.parkNanos(Duration.ofMillis(100).toNanos());
-            now = measure.now();
+            now = measure.applyAsLong(Held.now());
         }
         assertThat(now).as(what).isLessThanOrEqualTo(most);
+    }
+
+    /// Who uses the ports as they are meant to be used.
+    private record Bench(
+            TestEngine p,
+            TestEngine d,
+            JavaTransferEngine te,
+            JavaTransferEngine peer,
+            RegisteredMemory there,
+            RegisteredMemory here) {
+        void request(int number) {
+            handOver(p, d, number);
+            write(peer, here, te, there);
+        }
     }
 
     private static void handOver(TestEngine p, TestEngine d, int number) {
@@ -201,7 +301,7 @@ class PortsUnderFireTest {
         assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
     }
 
-    /// Through the attacked data port, and on the first time through the handshake port.
+    /// Through data and handshake port of an engine that is found through the metadata server.
     private static void write(
             JavaTransferEngine from,
             RegisteredMemory here,
@@ -222,14 +322,33 @@ class PortsUnderFireTest {
         assertThat(to.takeNotifications(1 << 20)).contains(new Notification("n", "m"));
     }
 
-    private static List<Target> targets(TestEngine p, JavaTransferEngine te) throws Exception {
-        var side = URI.create(Stranger.sideChannel(p));
-        var data = te.info();
-        return List.of(
-                new Target("handshake", data.rpcPort(), handshakeFrames()),
-                new Target("data", Doors.dataPort(te), dataFrames()),
-                new Target("side", side.getPort(), sideFrames()),
-                new Target("bootstrap", URI.create(p.bootstrap).getPort(), httpFrames()));
+    /// Every port that listens; those of the transfer engines get frames of both of theirs.
+    private static List<Target> targets(
+            Set<Integer> ports, TestEngine p, MetadataServer metadata, boolean secret)
+            throws Exception {
+        int bootstrap = URI.create(p.bootstrap).getPort();
+        int documents = URI.create(metadata.connection()).getPort();
+        // With a secret the bootstrap service does not tell it.
+        int side = secret ? 0 : URI.create(Stranger.sideChannel(p)).getPort();
+        var targets = new ArrayList<Target>();
+        for (int port : ports) {
+            if (port == bootstrap) {
+                targets.add(new Target("bootstrap", port, httpFrames()));
+            } else if (port == documents) {
+                targets.add(new Target("metadata", port, httpFrames()));
+            } else if (port == side) {
+                targets.add(new Target("side", port, sideFrames()));
+            } else {
+                var frames = new ArrayList<byte[]>(secret ? sideFrames() : List.of());
+                frames.addAll(handshakeFrames());
+                frames.addAll(dataFrames());
+                targets.add(new Target("engine-" + port, port, frames));
+            }
+        }
+        assertThat(targets)
+                .as("side channel, two services, data and handshake of four engines")
+                .hasSize(11);
+        return targets;
     }
 
     private static List<byte[]> handshakeFrames() {
@@ -300,6 +419,7 @@ class PortsUnderFireTest {
         whole.write(message);
         frames.add(whole.toByteArray());
         frames.add(sharedFrames(message));
+        frames.add(hex.parseHex(CURVE + HELLO));
         frames.add(whole.toByteArray());
         return frames;
     }
@@ -340,13 +460,10 @@ class PortsUnderFireTest {
 
     /// Frames with some bytes changed, cut off, or with sizes of 2^24 to 2^63 in the place of
     /// others.
-    private static void attack(Target target, int frames, Random random, AtomicInteger sent) {
+    private static void attack(Target target, int frames, Random random) {
         for (int i = 0; i < frames; i++) {
             var frame = target.frames().get(random.nextInt(target.frames().size())).clone();
-            mutate(
-                    frame,
-                    random,
-                    target.name().equals("handshake") || target.name().equals("data"));
+            mutate(frame, random, target.name().startsWith("engine"));
             int length = random.nextInt(4) == 0 ? random.nextInt(frame.length + 1) : frame.length;
             try (var socket = connect(target.port())) {
                 socket.setSoLinger(true, 0); // no ports in TIME_WAIT
@@ -355,7 +472,7 @@ class PortsUnderFireTest {
                     socket.setSoTimeout(50);
                     awaitWord(socket);
                 }
-                sent.incrementAndGet();
+                target.count().sent().incrementAndGet();
             } catch (IOException e) {
                 // Refused is fine. Refusing everybody is not, and that is for the hand-overs to
                 // say.
@@ -384,43 +501,64 @@ class PortsUnderFireTest {
         }
     }
 
-    /// Connections that say nothing, and some that say a byte now and then.
-    private static void crawl(Target target, Fire fire, AtomicBoolean over, AtomicInteger opened) {
-        var silent = new ArrayList<Socket>();
-        var slow = new ArrayList<Socket>();
+    /// Connections that say nothing, and some that say a byte now and then, until the end: others
+    /// take the place of those that the port cuts off.
+    private static void crawl(Target target, Fire fire, AtomicBoolean over) {
+        var open = new ArrayDeque<SocketChannel>();
+        var frame = target.frames().getLast();
         try {
-            for (int i = 0; i < fire.halfOpen() && !over.get(); i++) {
-                silent.add(connect(target.port()));
-                opened.incrementAndGet();
-            }
-            for (int i = 0; i < fire.slow() && !over.get(); i++) {
-                slow.add(connect(target.port()));
-                opened.incrementAndGet();
-            }
-            var frame = target.frames().getLast();
             for (int at = 0; !over.get(); at++) {
-                for (var socket : slow) {
-                    drip(socket, frame[at % frame.length]);
+                for (int i = open.size(); i > 0; i--) {
+                    var channel = open.removeFirst();
+                    boolean speaks = i <= fire.slow();
+                    if (goesOn(channel, speaks, frame[at % frame.length])) {
+                        open.addLast(channel);
+                    } else {
+                        closeQuietly(channel);
+                    }
+                }
+                while (open.size() < fire.halfOpen() + fire.slow() && !over.get()) {
+                    var channel = opened(target);
+                    if (channel.isEmpty()) {
+                        break; // refused, which is fine: again in a moment
+                    }
+                    open.addLast(channel.get());
                 }
                 LockSupport.parkNanos(Duration.ofMillis(100).toNanos());
             }
-        } catch (IOException e) {
-            LockSupport.parkNanos(1); // refused, which is fine
         } finally {
-            silent.forEach(PortsUnderFireTest::closeQuietly);
-            slow.forEach(PortsUnderFireTest::closeQuietly);
+            open.forEach(PortsUnderFireTest::closeQuietly);
         }
     }
 
-    private static void drip(Socket socket, byte value) {
+    private static Optional<SocketChannel> opened(Target target) {
         try {
-            socket.getOutputStream().write(value);
+            var channel = SocketChannel.open();
+            channel.socket()
+                    .connect(
+                            new InetSocketAddress(InetAddress.getLoopbackAddress(), target.port()),
+                            5_000);
+            channel.configureBlocking(false);
+            target.count().opened().incrementAndGet();
+            return Optional.of(channel);
         } catch (IOException e) {
-            closeQuietly(socket); // cut off, as it should be
+            return Optional.empty();
         }
     }
 
-    private static void closeQuietly(Socket socket) {
+    /// Whether the port has not cut a connection off.
+    private static boolean goesOn(SocketChannel channel, boolean speaks, byte value) {
+        try {
+            if (speaks) {
+                channel.write(ByteBuffer.wrap(new byte[] {value}));
+            }
+            return channel.read(ByteBuffer.allocate(1024)) >= 0;
+        } catch (IOException e) {
+            return false;
+        }
+    }
+
+    private static void closeQuietly(SocketChannel socket) {
         try {
             socket.close();
         } catch (IOException e) {
@@ -430,20 +568,7 @@ class PortsUnderFireTest {
 
     private static Socket connect(int port) throws IOException {
         var socket = new Socket();
-        socket.connect(
-                new java.net.InetSocketAddress(InetAddress.getLoopbackAddress(), port), 5_000);
+        socket.connect(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 5_000);
         return socket;
-    }
-
-    private static long heap() {
-        return Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory();
-    }
-
-    private static int descriptors() {
-        try (var files = Files.list(Path.of("/proc/self/fd"))) {
-            return (int) files.count();
-        } catch (IOException e) {
-            return 0; // not Linux
-        }
     }
 }
