@@ -23,8 +23,8 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Publishers that do not count as they should, over the socket of a test: what a subscriber
-/// holds is never older than the last loss.
+/// Publishers that do not count as they should, over the socket of a test: what a subscriber holds
+/// is never older than the last loss.
 @Timeout(90)
 class KvEventPublishersTest {
     private static final long SECONDS = 30;

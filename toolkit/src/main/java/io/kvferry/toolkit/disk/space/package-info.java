@@ -5,9 +5,9 @@
 /// ([io.kvferry.toolkit.disk.space.EvictionLock]), and room of the file system
 /// ([io.kvferry.toolkit.disk.space.FreeSpace]).
 ///
-/// The block store alone uses this. A disk tier of the Mooncake store has its folder alone, which it
-/// locks, and evicts buckets of many objects in an order that its own table has; its share of the
-/// file system is a number that is set once, as Mooncake's is.
+/// The block store alone uses this. A disk tier of the Mooncake store has its folder alone, which
+/// it locks, and evicts buckets of many objects in an order that its own table has; its share of
+/// the file system is a number that is set once, as Mooncake's is.
 @NullMarked
 package io.kvferry.toolkit.disk.space;
 
