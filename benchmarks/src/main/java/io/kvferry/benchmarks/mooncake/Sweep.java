@@ -71,7 +71,14 @@ final class Sweep {
 
     private TransferRequest request(Operation operation, Ranges ranges) {
         return new TransferRequest(
-                operation, target.segmentName, ranges, Deadline.in(LIMIT), "", 0, 0, Optional.empty());
+                operation,
+                target.segmentName,
+                ranges,
+                Deadline.in(LIMIT),
+                "",
+                0,
+                0,
+                Optional.empty());
     }
 
     private void transfer(TransferRequest request) {

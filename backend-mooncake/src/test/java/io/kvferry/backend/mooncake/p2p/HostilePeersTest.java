@@ -207,12 +207,7 @@ class HostilePeersTest {
                 client.register(
                         URI.create(base),
                         new WorkerRegistration(
-                                "fake",
-                                0,
-                                rank,
-                                0,
-                                "tcp://127.0.0.1:" + rank,
-                                Optional.empty()));
+                                "fake", 0, rank, 0, "tcp://127.0.0.1:" + rank, Optional.empty()));
             }
             assertFailed(load(d), ErrorCode.NOT_FOUND, "incomplete");
         }

@@ -42,8 +42,7 @@ class ReadAnswersTest {
     void start() {
         engine =
                 JavaTransferEngine.start(
-                        EngineConfig.from(
-                                Map.of("stall-timeout-ms", "5000", "checksum", "false")));
+                        EngineConfig.from(Map.of("stall-timeout-ms", "5000", "checksum", "false")));
         memory = engine.allocate(1 << 20);
     }
 
