@@ -308,7 +308,9 @@ class BootstrapTest {
                 .isInstanceOf(BootstrapRegistry.Accepted.class);
         assertThat(registry.offer(plain("v", 2, "tcp://10.0.0.9:3"), "10.0.0.9"))
                 .isInstanceOf(BootstrapRegistry.Occupied.class);
-        assertThat(registry.entries().get(0).workers()).hasSize(2);
+        assertThat(registry.entries().values())
+                .singleElement()
+                .satisfies(entry -> assertThat(entry.workers()).hasSize(2));
     }
 
     @Test
