@@ -225,7 +225,7 @@ public final class CatalogBenchmark extends Benchmark {
 
     private static List<Path> subfolders(Path root) throws IOException {
         try (var all = Files.walk(root, 3)) {
-            return all.filter(each -> each.getParent().endsWith("blocks")).sorted().toList();
+            return all.filter(each -> each.resolveSibling("").endsWith("blocks")).sorted().toList();
         }
     }
 

@@ -25,7 +25,7 @@ record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
     @Override
     public List<Path> homes(List<Path> folders) {
         return likeStore
-                ? List.of(folders.getFirst().getParent().resolveSibling("limit-blocks"))
+                ? List.of(folders.getFirst().resolve("../../limit-blocks").normalize())
                 : folders;
     }
 
