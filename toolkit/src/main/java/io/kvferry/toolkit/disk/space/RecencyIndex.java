@@ -22,7 +22,7 @@ final class RecencyIndex {
     private static final int FREE = -1;
 
     private static final int WORDS = 4;
-    private static final int FIRST_CAPACITY = 1024;
+    static final int FIRST_CAPACITY = 1024;
 
     private long[] digests = new long[FIRST_CAPACITY * WORDS];
     private long[] bytes = new long[FIRST_CAPACITY];
@@ -256,7 +256,7 @@ final class RecencyIndex {
     /// Where there is no memory for it, nothing has changed: every array is made before one is
     /// used.
     private void grow() {
-        int capacity = Math.addExact(bytes.length, bytes.length / 2);
+        int capacity = grown(bytes.length);
         long[] newDigests = Arrays.copyOf(digests, Math.multiplyExact(capacity, WORDS));
         long[] newBytes = Arrays.copyOf(bytes, capacity);
         long[] newVerifiedAt = Arrays.copyOf(verifiedAt, capacity);
@@ -341,6 +341,11 @@ final class RecencyIndex {
     }
 
     /// One to two for each slot, and a power of two.
+    /// The capacity after this one.
+    static int grown(int capacity) {
+        return Math.addExact(capacity, capacity / 2);
+    }
+
     private static int[] buckets(int capacity) {
         int[] array = new int[Integer.highestOneBit(capacity) * 2];
         Arrays.fill(array, NONE);

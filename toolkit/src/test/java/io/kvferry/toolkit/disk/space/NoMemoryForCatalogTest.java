@@ -37,13 +37,23 @@ class NoMemoryForCatalogTest {
 
     /// The child.
     static final class FullHeap {
-        /// The next file needs larger arrays, of about 3.3 MB together.
-        private static final int FILES = 1 << 14;
+        private static final int LEAST_FILES = 1 << 14;
+
+        /// The next file needs larger arrays, of a few MB together.
+        private static final int FILES = fullCapacity();
 
         private static final int PIECE = 32 << 10;
         private static final int TRIES = 100;
 
         private FullHeap() {}
+
+        private static int fullCapacity() {
+            int capacity = RecencyIndex.FIRST_CAPACITY;
+            while (capacity < LEAST_FILES) {
+                capacity = RecencyIndex.grown(capacity);
+            }
+            return capacity;
+        }
 
         public static void main(String[] args) {
             int failures = 0;
