@@ -32,7 +32,7 @@ class ReadAnswersTest {
     private static final byte[] REFUSED = HexFormat.of().parseHex("010000005654434d");
     private static final byte[] BATCH_OK =
             HexFormat.of().parseHex("000000005946564b0000000000000000");
-    private static final String INCARNATION = "0011223344556677";
+    private static final String INCARNATION = "00112233445566778899aabbccddeeff";
     private static final int BYTES = 400_000;
 
     private JavaTransferEngine engine;

@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
@@ -81,7 +82,8 @@ record SharedFolder(Path folder, String incarnation) {
 
     /// Opens what a peer created.
     ///
-    /// @throws IOException also when it belongs to another user, who could have put anything there
+    /// @throws AccessDeniedException when it belongs to another user, who could have put anything
+    ///   there
     static FileChannel open(Path path) throws IOException {
         FileChannel file =
                 FileChannel.open(
@@ -92,7 +94,7 @@ record SharedFolder(Path folder, String incarnation) {
         // After opening: nobody but its owner can put another file in its place by now.
         if (!owner(path).equals(owner(OWN))) {
             file.close();
-            throw new IOException(path + " belongs to another user");
+            throw new AccessDeniedException(path.toString(), null, "belongs to another user");
         }
         return file;
     }

@@ -16,7 +16,9 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
@@ -78,7 +80,7 @@ public final class SharedPeer implements AutoCloseable {
         }
         try {
             return Optional.of(Uninterrupted.files(() -> attach(folder, crossMemory)));
-        } catch (KvFerryException e) {
+        } catch (NoSuchFileException | AccessDeniedException | KvFerryException e) {
             LOG.info("no shared memory with {}: {}", incarnation, e.toString());
             return Optional.empty();
         }
