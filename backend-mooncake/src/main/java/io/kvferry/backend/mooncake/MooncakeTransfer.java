@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake;
 
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Guarantee;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -24,7 +26,7 @@ final class MooncakeTransfer implements Transfer {
         ENDED
     }
 
-    private final io.kvferry.backend.mooncake.te.Transfer transfer;
+    private final EngineTransfer transfer;
     private final Deadline deadline;
     private final boolean claimsApplied;
     private final long submitted = System.nanoTime();
@@ -33,10 +35,7 @@ final class MooncakeTransfer implements Transfer {
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
 
     /// @param claimsApplied whether the backend may say that bytes are applied
-    MooncakeTransfer(
-            io.kvferry.backend.mooncake.te.Transfer transfer,
-            Deadline deadline,
-            boolean claimsApplied) {
+    MooncakeTransfer(EngineTransfer transfer, Deadline deadline, boolean claimsApplied) {
         this.claimsApplied = claimsApplied;
         this.transfer = transfer;
         this.deadline = deadline;
@@ -59,7 +58,7 @@ final class MooncakeTransfer implements Transfer {
         var _ = transfer.quiesced().thenAccept(_ -> quiesced.complete(null));
     }
 
-    private TransferOutcome translate(io.kvferry.backend.mooncake.te.TransferOutcome outcome) {
+    private TransferOutcome translate(EngineOutcome outcome) {
         return switch (state.getAndSet(State.ENDED)) {
             case CANCELLING -> new TransferOutcome.Cancelled();
             case LOSING ->

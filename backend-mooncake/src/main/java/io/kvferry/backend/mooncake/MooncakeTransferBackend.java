@@ -4,10 +4,13 @@ package io.kvferry.backend.mooncake;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.backend.mooncake.te.EngineMemory;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -226,7 +229,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                         .orElse(info.segmentName());
         var transfer =
                 engine.submit(
-                        new io.kvferry.backend.mooncake.te.TransferRequest(
+                        new EngineRequest(
                                 request.operation() == io.kvferry.spi.transfer.Operation.READ
                                         ? Operation.READ
                                         : Operation.WRITE,
@@ -253,9 +256,8 @@ final class MooncakeTransferBackend implements TransferBackend {
     }
 
     /// The engine says so in the outcome; the contract wants it thrown, for nothing was started.
-    private static void refuseIfFull(io.kvferry.backend.mooncake.te.Transfer transfer) {
-        CompletableFuture<io.kvferry.backend.mooncake.te.TransferOutcome> outcome =
-                transfer.outcome().toCompletableFuture();
+    private static void refuseIfFull(EngineTransfer transfer) {
+        CompletableFuture<EngineOutcome> outcome = transfer.outcome().toCompletableFuture();
         if (outcome.isDone()
                 && outcome.join() instanceof Failed failed
                 && failed.failure().code() == ErrorCode.BACKPRESSURE) {

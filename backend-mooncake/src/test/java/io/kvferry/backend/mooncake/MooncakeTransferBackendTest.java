@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.PlainClient;
 import io.kvferry.backend.mooncake.te.Ranges;
@@ -435,8 +437,8 @@ class MooncakeTransferBackendTest {
         try (var engine = JavaTransferEngine.start(config)) {
             var source = engine.allocate(8);
             var request =
-                    new io.kvferry.backend.mooncake.te.TransferRequest(
-                            io.kvferry.backend.mooncake.te.TransferRequest.Operation.WRITE,
+                    new EngineRequest(
+                            EngineRequest.Operation.WRITE,
                             to.segmentName(),
                             Ranges.of(source.address(), to.starts()[0], 8),
                             Deadline.in(Duration.ofSeconds(30)),
@@ -444,8 +446,7 @@ class MooncakeTransferBackendTest {
                             0,
                             key,
                             Optional.empty());
-            return engine.transfer(request)
-                    instanceof io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+            return engine.transfer(request) instanceof EngineOutcome.Completed;
         }
     }
 

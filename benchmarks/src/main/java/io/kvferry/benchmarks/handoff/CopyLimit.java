@@ -18,7 +18,7 @@ final class CopyLimit implements Limit, AutoCloseable {
     private final Arena arena = Arena.ofShared();
     private final MemorySegment from = arena.allocate(MOST, 4096);
     private final MemorySegment to = arena.allocate(MOST, 4096);
-    private final int threads = EngineConfig.defaults().mostShares();
+    private final int threads = EngineConfig.defaults().mostSlices();
 
     CopyLimit() {
         from.fill((byte) 1);

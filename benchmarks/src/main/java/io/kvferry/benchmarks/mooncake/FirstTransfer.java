@@ -2,12 +2,12 @@
 package io.kvferry.benchmarks.mooncake;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.benchmarks.ChildJvm;
 import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
@@ -111,7 +111,7 @@ public final class FirstTransfer {
     private void write(JavaTransferEngine engine, RegisteredMemory memory, long bytes) {
         var outcome =
                 engine.transfer(
-                        new TransferRequest(
+                        new EngineRequest(
                                 Operation.WRITE,
                                 segment,
                                 Ranges.of(memory.address(), address, bytes),
@@ -120,7 +120,7 @@ public final class FirstTransfer {
                                 0,
                                 0,
                                 Optional.empty()));
-        if (outcome instanceof TransferOutcome.Failed failed) {
+        if (outcome instanceof EngineOutcome.Failed failed) {
             throw failed.failure().toException();
         }
     }

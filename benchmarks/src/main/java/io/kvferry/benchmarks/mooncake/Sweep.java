@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.mooncake;
 
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
@@ -69,8 +69,8 @@ final class Sweep {
         return !path.equals("tcp");
     }
 
-    private TransferRequest request(Operation operation, Ranges ranges) {
-        return new TransferRequest(
+    private EngineRequest request(Operation operation, Ranges ranges) {
+        return new EngineRequest(
                 operation,
                 target.segmentName,
                 ranges,
@@ -81,10 +81,10 @@ final class Sweep {
                 Optional.empty());
     }
 
-    private void transfer(TransferRequest request) {
+    private void transfer(EngineRequest request) {
         switch (engine.transfer(request)) {
-            case TransferOutcome.Failed failed -> throw failed.failure().toException();
-            case TransferOutcome.Completed done -> {
+            case EngineOutcome.Failed failed -> throw failed.failure().toException();
+            case EngineOutcome.Completed done -> {
                 if (!done.path().equals(path)) {
                     throw new IllegalStateException(
                             way + " was to be measured, but " + done.path() + " carried the bytes");
@@ -299,7 +299,7 @@ final class Sweep {
             }
         }
 
-        private TransferRequest prepare() {
+        private EngineRequest prepare() {
             ranges.clear();
             for (int i = 0; i < shape.batch(); i++) {
                 long offset = ((long) i * shape.threads() + number) * shape.block();

@@ -157,7 +157,7 @@ public final class TransferEngineBenchmark extends Benchmark {
                                     : engine.allocate(memory),
                             way.text(),
                             way.path(),
-                            config.mostShares(),
+                            config.mostSlices(),
                             limit,
                             peers,
                             rounds);

@@ -7,7 +7,7 @@ import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.te.EngineConfig;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.mooncake.Iperf;
@@ -160,7 +160,7 @@ final class OwnerBandwidth implements AutoCloseable {
             if (limit.isPresent()) {
                 var shape = new Shape(operation, size, Contender.BATCH, 1);
                 copies.add(limit.get().copy(shape, 1, calls));
-                int lanes = shape.lanes(EngineConfig.defaults().mostShares(), SOCKET_SHARE);
+                int lanes = shape.lanes(EngineConfig.defaults().mostSlices(), SOCKET_SHARE);
                 Run moved = limit.get().move(shape, lanes, calls);
                 best =
                         best.filter(other -> other.rate() > moved.rate())

@@ -18,9 +18,9 @@ import io.kvferry.backend.mooncake.p2p.testkit.ScriptedPrefiller;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
@@ -151,8 +151,8 @@ class NativeEngineTest {
                                 source.address(),
                                 decoder.regions().baseAddresses()[0] + 20 * 1024L,
                                 1024);
-                var write = TransferRequest.write(decoder.segmentName(), block, Deadline.in(SOON));
-                arrived += writer.transfer(write) instanceof TransferOutcome.Completed ? 1 : 0;
+                var write = EngineRequest.write(decoder.segmentName(), block, Deadline.in(SOON));
+                arrived += writer.transfer(write) instanceof EngineOutcome.Completed ? 1 : 0;
             }
         }
         return arrived;

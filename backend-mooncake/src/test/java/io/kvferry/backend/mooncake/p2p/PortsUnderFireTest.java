@@ -19,13 +19,13 @@ import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.MetadataServer;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
@@ -311,11 +311,11 @@ class PortsUnderFireTest {
         here.memory().fill(value);
         var outcome =
                 from.transfer(
-                        TransferRequest.write(
+                        EngineRequest.write(
                                 to.info().segmentName(),
                                 Ranges.of(here.address(), there.address(), 4096),
                                 Deadline.in(TestEngine.SOON)));
-        assertThat(outcome).isInstanceOf(TransferOutcome.Completed.class);
+        assertThat(outcome).isInstanceOf(EngineOutcome.Completed.class);
         assertThat(there.memory().get(ValueLayout.JAVA_BYTE, 4095)).isEqualTo(value);
         from.send(
                 to.info().segmentName(), new Notification("n", "m"), Deadline.in(TestEngine.SOON));

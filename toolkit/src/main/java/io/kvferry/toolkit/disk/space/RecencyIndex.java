@@ -340,8 +340,7 @@ final class RecencyIndex {
         }
     }
 
-    /// One to two for each slot, and a power of two.
-    /// The capacity after this one.
+    /// One to two for each slot, and a power of two. The capacity after this one.
     static int grown(int capacity) {
         return Math.addExact(capacity, capacity / 2);
     }

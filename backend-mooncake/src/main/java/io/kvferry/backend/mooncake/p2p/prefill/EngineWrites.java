@@ -5,10 +5,10 @@ import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Distribution;
@@ -51,24 +51,24 @@ final class EngineWrites implements Carrier {
                 .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
                 .thenAccept(outcome -> {
                     switch (outcome) {
-                        case TransferOutcome.Completed(_, _, String path) -> {
+                        case EngineOutcome.Completed(_, _, String path) -> {
                             try {
                                 record(path, System.nanoTime() - begun, bytes, descriptors);
                             } finally { // whatever counting throws, it has ended
                                 ended.accept(Optional.empty());
                             }
                         }
-                        case TransferOutcome.Failed(var failure, _) ->
+                        case EngineOutcome.Failed(var failure, _) ->
                                 ended.accept(Optional.of(failure));
                     }
                 });
         return transfer::cancel;
     }
 
-    private TransferRequest request(Ask ask, Ranges ranges) {
+    private EngineRequest request(Ask ask, Ranges ranges) {
         var exchange = ask.exchange();
         var by = Deadline.in(settings.transferTimeout()).earlier(exchange.writeBy());
-        var request = TransferRequest.write(exchange.message().segmentName(), ranges, by);
+        var request = EngineRequest.write(exchange.message().segmentName(), ranges, by);
         if (!engine.info().grants()) { // Mooncake's library has no words for what follows
             return request;
         }

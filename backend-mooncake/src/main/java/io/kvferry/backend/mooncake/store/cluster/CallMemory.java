@@ -33,7 +33,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// memory of its values: Mooncake waits for a transfer for a minute and answers that then. Such
 /// memory is neither used again nor freed, as long as the process lives.
 ///
-/// Threading: whoever has the [Lane].
+/// Threading: whoever has the [CallThread].
 final class CallMemory {
     /// Keys of one call.
     static final int MOST_KEYS = 256;
@@ -122,7 +122,7 @@ final class CallMemory {
     }
 
     /// Looks whether a call that has returned may have left a transfer behind; on the thread of the
-    /// lane, so that calls that nobody waits for count, too.
+    /// thread, so that calls that nobody waits for count, too.
     ///
     /// @param code of the whole call
     /// @param longs whether the results are longs

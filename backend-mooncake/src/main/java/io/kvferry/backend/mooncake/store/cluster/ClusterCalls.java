@@ -44,24 +44,24 @@ final class ClusterCalls {
         return client.store().address() == 0 ? StoreCode.RPC_FAIL.number() : 0;
     }
 
-    /// The code of keys for which there was no lane in time.
+    /// The code of keys for which there was no thread in time.
     int noLane() {
         int away = away();
         return away != 0 ? away : StoreCode.RPC_TIMEOUT.number();
     }
 
-    /// A call of the library, for who has the lane.
-    long call(Lane lane, Deadline limit, ToLongFunction<MemorySegment> call) {
+    /// A call of the library, for who has the thread.
+    long call(CallThread thread, Deadline limit, ToLongFunction<MemorySegment> call) {
         MemorySegment store = client.store();
         if (store.address() == 0) {
             return away();
         }
-        return lane.run(() -> call.applyAsLong(store), limit);
+        return thread.run(() -> call.applyAsLong(store), limit);
     }
 
-    /// A code for what [Lane#run] answered.
+    /// A code for what [CallThread#run] answered.
     static int code(long answer) {
-        return answer == Lane.ABANDONED ? StoreCode.RPC_TIMEOUT.number() : (int) answer;
+        return answer == CallThread.ABANDONED ? StoreCode.RPC_TIMEOUT.number() : (int) answer;
     }
 
     static boolean isNoKey(String key) {

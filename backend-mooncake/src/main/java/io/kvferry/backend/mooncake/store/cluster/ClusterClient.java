@@ -25,8 +25,8 @@ import java.util.concurrent.TimeUnit;
 final class ClusterClient {
     private static final Logger LOG = LoggerFactory.getLogger(ClusterClient.class);
 
-    private static final int QUERY_LANES = 2;
-    private static final int MOVE_LANES = 4;
+    private static final int QUERY_THREADS = 2;
+    private static final int MOVE_THREADS = 4;
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final Duration EXIT_LIMIT = Duration.ofSeconds(3);
     private static final Duration DRAIN_LIMIT = Duration.ofSeconds(10);
@@ -41,8 +41,8 @@ final class ClusterClient {
     private final ClusterConfig config;
     private final StoreLibrary library;
     private final String host;
-    private final Lanes queries;
-    private final Lanes moves;
+    private final CallThreads queries;
+    private final CallThreads moves;
     private final Thread keeper;
     private final Thread exit;
     private final CountDownLatch firstTry = new CountDownLatch(1);
@@ -59,8 +59,8 @@ final class ClusterClient {
         this.host = config.host();
         String name = "kvferry-mooncake-store";
         // Before the keeper: a thread that it started would have its signal mask.
-        this.queries = new Lanes(QUERY_LANES, name + "-query");
-        this.moves = new Lanes(MOVE_LANES, name + "-move");
+        this.queries = new CallThreads(QUERY_THREADS, name + "-query");
+        this.moves = new CallThreads(MOVE_THREADS, name + "-move");
         this.keeper = Thread.ofPlatform().daemon().name(name).unstarted(this::keep);
         this.exit = Thread.ofPlatform().name(name + "-exit").unstarted(this::exit);
     }
@@ -247,7 +247,7 @@ final class ClusterClient {
 
     private void shutDown() {
         MemorySegment last = store;
-        store = MemorySegment.NULL; // lanes that are taken from now on make no call
+        store = MemorySegment.NULL; // threads that are taken from now on make no call
         var limit = Deadline.in(callsLimit());
         if (queries.drain(limit) & moves.drain(limit)) {
             if (last.address() != 0) {
@@ -278,7 +278,7 @@ final class ClusterClient {
         return library;
     }
 
-    /// The library's handle, for who has a lane.
+    /// The library's handle, for who has a thread.
     ///
     /// @return NULL while it is not connected
     MemorySegment store() {
@@ -286,12 +286,12 @@ final class ClusterClient {
     }
 
     /// For lookups and removals.
-    Lanes queries() {
+    CallThreads queries() {
         return queries;
     }
 
     /// For values.
-    Lanes moves() {
+    CallThreads moves() {
         return moves;
     }
 

@@ -54,14 +54,14 @@ final class ClusterGets {
     ///
     /// @return the first key that was not in it
     private int read(StoreBatch batch, int from, int to, long[] results, Deadline limit) {
-        Lane lane = calls.client().moves().take(limit);
-        if (lane == null) {
+        CallThread thread = calls.client().moves().take(limit);
+        if (thread == null) {
             Arrays.fill(results, from, to, calls.noLane());
             return to;
         }
         boolean mine = true;
         try {
-            CallMemory memory = lane.memory().sealing(calls.sealed());
+            CallMemory memory = thread.memory().sealing(calls.sealed());
             int next = from;
             for (; next < to; next++) {
                 String key = batch.key(next);
@@ -75,8 +75,8 @@ final class ClusterGets {
                 results[next] = code == 0 ? StoreCode.RPC_TIMEOUT.number() : code;
             }
             if (memory.count() > 0) {
-                long answer = calls.call(lane, limit, store -> getInto(store, memory));
-                mine = answer != Lane.ABANDONED;
+                long answer = calls.call(thread, limit, store -> getInto(store, memory));
+                mine = answer != CallThread.ABANDONED;
                 if (mine) {
                     finishGet(memory, ClusterCalls.code(answer), batch, results);
                 }
@@ -84,7 +84,7 @@ final class ClusterGets {
             return next;
         } finally {
             if (mine) {
-                calls.client().moves().give(lane);
+                calls.client().moves().give(thread);
             }
         }
     }

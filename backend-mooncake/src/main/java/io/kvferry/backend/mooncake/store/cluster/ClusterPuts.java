@@ -36,24 +36,25 @@ final class ClusterPuts {
         }
         var limit = Deadline.in(calls.client().config().moveLimit());
         for (int from = 0; from < batch.size(); ) {
-            Lane lane = calls.client().moves().take(limit);
-            if (lane == null) {
+            CallThread thread = calls.client().moves().take(limit);
+            if (thread == null) {
                 Arrays.fill(results, from, batch.size(), calls.noLane());
                 return;
             }
             boolean mine = true;
             try {
-                CallMemory memory = lane.memory().sealing(calls.sealed());
+                CallMemory memory = thread.memory().sealing(calls.sealed());
                 MemorySegment config = memory.config(options);
                 from = gather(memory, batch, from, results);
                 if (memory.count() > 0) {
-                    long answer = calls.call(lane, limit, store -> putInto(store, memory, config));
-                    mine = answer != Lane.ABANDONED;
+                    long answer =
+                            calls.call(thread, limit, store -> putInto(store, memory, config));
+                    mine = answer != CallThread.ABANDONED;
                     finishPut(memory, ClusterCalls.code(answer), mine, batch, results);
                 }
             } finally {
                 if (mine) {
-                    calls.client().moves().give(lane);
+                    calls.client().moves().give(thread);
                 }
             }
         }

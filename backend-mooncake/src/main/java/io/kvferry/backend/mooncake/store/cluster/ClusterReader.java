@@ -2,10 +2,10 @@
 package io.kvferry.backend.mooncake.store.cluster;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -193,11 +193,11 @@ public final class ClusterReader implements AutoCloseable {
         try (var engine = JavaTransferEngine.start(EngineConfig.from(Map.of()));
                 var _ = engine.register(bytes)) {
             var request =
-                    TransferRequest.read(
+                    EngineRequest.read(
                             place.endpoint,
                             Ranges.of(bytes.address(), place.address, place.bytes),
                             Deadline.in(limit));
-            if (engine.transfer(request) instanceof TransferOutcome.Failed failed) {
+            if (engine.transfer(request) instanceof EngineOutcome.Failed failed) {
                 throw new KvFerryException(
                         failed.failure().code(),
                         key

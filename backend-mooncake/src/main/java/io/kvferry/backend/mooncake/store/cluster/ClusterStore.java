@@ -173,14 +173,14 @@ public final class ClusterStore implements Store {
     }
 
     private int look(List<String> keys, int from, int[] results, Deadline limit) {
-        Lane lane = client.queries().take(limit);
-        if (lane == null) {
+        CallThread thread = client.queries().take(limit);
+        if (thread == null) {
             Arrays.fill(results, from, keys.size(), calls.noLane());
             return keys.size();
         }
         boolean mine = true;
         try {
-            CallMemory memory = lane.memory();
+            CallMemory memory = thread.memory();
             int next = from;
             for (; next < keys.size(); next++) {
                 String key = keys.get(next);
@@ -197,13 +197,13 @@ public final class ClusterStore implements Store {
             if (memory.count() > 0) {
                 long answer =
                         calls.call(
-                                lane,
+                                thread,
                                 limit,
                                 store -> {
                                     memory.presetInts(StoreCode.INTERNAL.number());
                                     return client.library().batchIsExist(store, memory);
                                 });
-                mine = answer != Lane.ABANDONED;
+                mine = answer != CallThread.ABANDONED;
                 if (mine) {
                     for (int i = 0; i < memory.count(); i++) {
                         results[memory.position(i)] =
@@ -214,7 +214,7 @@ public final class ClusterStore implements Store {
             return next;
         } finally {
             if (mine) {
-                client.queries().give(lane);
+                client.queries().give(thread);
             }
         }
     }
@@ -233,22 +233,22 @@ public final class ClusterStore implements Store {
             return away;
         }
         var limit = Deadline.in(client.config().askLimit());
-        Lane lane = client.queries().take(limit);
-        if (lane == null) {
+        CallThread thread = client.queries().take(limit);
+        if (thread == null) {
             return calls.noLane();
         }
         boolean mine = true;
         try {
-            MemorySegment string = ClusterCalls.isNoKey(text) ? null : lane.memory().text(text);
+            MemorySegment string = ClusterCalls.isNoKey(text) ? null : thread.memory().text(text);
             if (string == null) {
                 return StoreCode.INVALID_PARAMS.number();
             }
-            long answer = calls.call(lane, limit, store -> question.ask(store, string));
-            mine = answer != Lane.ABANDONED;
+            long answer = calls.call(thread, limit, store -> question.ask(store, string));
+            mine = answer != CallThread.ABANDONED;
             return mine ? answer : StoreCode.RPC_TIMEOUT.number();
         } finally {
             if (mine) {
-                client.queries().give(lane);
+                client.queries().give(thread);
             }
         }
     }

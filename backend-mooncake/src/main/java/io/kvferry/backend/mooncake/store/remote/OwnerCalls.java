@@ -7,11 +7,11 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.backend.mooncake.store.embedded.PinnedObjects;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.wire.WireReader;
@@ -236,10 +236,10 @@ final class OwnerCalls {
             }
             if (ranges.size() > 0) {
                 var request =
-                        TransferRequest.write(to.segment, ranges, deadline)
+                        EngineRequest.write(to.segment, ranges, deadline)
                                 .withIncarnation(to.incarnation)
                                 .withCapability(to.token);
-                if (engine.transfer(request) instanceof TransferOutcome.Failed failed) {
+                if (engine.transfer(request) instanceof EngineOutcome.Failed failed) {
                     LOG.warn(
                             "{} objects could not be sent to {}: {}",
                             end - from,

@@ -7,11 +7,11 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.remote.OwnerLink.Session;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
 import io.kvferry.backend.mooncake.store.remote.StoreQuestions.Answer;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -131,7 +131,7 @@ final class RemoteMoves {
         }
         if (any) {
             var request =
-                    TransferRequest.write(open.engine(), ranges, Deadline.in(moveLimit))
+                    EngineRequest.write(open.engine(), ranges, Deadline.in(moveLimit))
                             .withIncarnation(open.incarnation())
                             .withCapability(token);
             boolean written = completed(engine.transfer(request), "put");
@@ -161,8 +161,8 @@ final class RemoteMoves {
         return begun;
     }
 
-    private static boolean completed(TransferOutcome outcome, String what) {
-        if (outcome instanceof TransferOutcome.Failed failed) {
+    private static boolean completed(EngineOutcome outcome, String what) {
+        if (outcome instanceof EngineOutcome.Failed failed) {
             LOG.debug("the bytes of a {} were not moved: {}", what, failed.failure());
             return false;
         }

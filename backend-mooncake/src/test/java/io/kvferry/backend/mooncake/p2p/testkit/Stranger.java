@@ -15,12 +15,12 @@ import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -272,10 +272,10 @@ public final class Stranger implements AutoCloseable {
                             () -> writeOneByOne(message.segmentName(), ranges, until)));
             return;
         }
-        engine.submit(TransferRequest.write(message.segmentName(), ranges, Deadline.in(SOON)))
+        engine.submit(EngineRequest.write(message.segmentName(), ranges, Deadline.in(SOON)))
                 .outcome()
                 .thenAccept(outcome -> {
-                    boolean done = outcome instanceof TransferOutcome.Completed;
+                    boolean done = outcome instanceof EngineOutcome.Completed;
                     answer(
                             asker,
                             done ? id : List.of(),
@@ -319,7 +319,7 @@ public final class Stranger implements AutoCloseable {
     private void writeOneByOne(String segmentName, Ranges ranges, Deadline until) {
         for (int i = 0; i < ranges.size() && !until.passed(); i++) {
             var one = Ranges.of(ranges.localAddress(i), ranges.remoteAddress(i), ranges.bytes(i));
-            engine.transfer(TransferRequest.write(segmentName, one, until));
+            engine.transfer(EngineRequest.write(segmentName, one, until));
         }
     }
 

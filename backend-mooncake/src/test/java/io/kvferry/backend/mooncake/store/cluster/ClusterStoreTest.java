@@ -197,7 +197,7 @@ class ClusterStoreTest {
         assertThat(put(store, "late", late)).isEqualTo(timeout);
         late.fill((byte) 0); // its memory is the caller's again
         var back = arena.allocate(2000);
-        for (int i = 0; i < 8; i++) { // more than there are lanes
+        for (int i = 0; i < 8; i++) { // more than there are threads
             assertThat(get(store, "k", back)).isEqualTo(timeout);
             assertThat(exists(store, "k")).isEqualTo(timeout);
         }
@@ -209,9 +209,9 @@ class ClusterStoreTest {
         assertThat(back.mismatch(arena.allocate(2000)))
                 .as("a read that was given up writes nowhere")
                 .isEqualTo(-1);
-        StoreDouble.await(() -> get(store, "k", back) == 2000, "the lanes do not come back");
+        StoreDouble.await(() -> get(store, "k", back) == 2000, "the threads do not come back");
         assertThat(back.mismatch(value)).isEqualTo(-1);
-        StoreDouble.await(() -> exists(store, "late") >= 0, "the lanes do not come back");
+        StoreDouble.await(() -> exists(store, "late") >= 0, "the threads do not come back");
         if (get(store, "late", back) == 2000) {
             assertThat(back.mismatch(copy)).as("stored whole or not at all").isEqualTo(-1);
         }
@@ -256,15 +256,15 @@ class ClusterStoreTest {
         mooncake.await(Count.HANDLES, handles);
     }
 
-    /// Of the lane that is used next.
+    /// Of the thread that is used next.
     private long stagingAddress() {
         var client = ClusterClient.use(mooncake.config());
         var limit = Deadline.in(Duration.ofSeconds(50));
-        var lane = Objects.requireNonNull(client.moves().take(limit));
+        var thread = Objects.requireNonNull(client.moves().take(limit));
         try {
-            return lane.memory().stagingAddress();
+            return thread.memory().stagingAddress();
         } finally {
-            client.moves().give(lane);
+            client.moves().give(thread);
             client.release();
         }
     }
@@ -309,17 +309,17 @@ class ClusterStoreTest {
 
     @Test
     void aCallerThatWaitsForALaneIsToldOfTheEnd() throws InterruptedException {
-        var lanes = new Lanes(1, "kvferry-test-lane");
+        var threads = new CallThreads(1, "kvferry-test-thread");
         var hour = Deadline.in(Duration.ofHours(1));
-        var lane = Objects.requireNonNull(lanes.take(hour));
-        var waiting = Thread.ofPlatform().daemon().start(() -> lanes.take(hour));
+        var thread = Objects.requireNonNull(threads.take(hour));
+        var waiting = Thread.ofPlatform().daemon().start(() -> threads.take(hour));
         StoreDouble.await(
                 () -> waiting.getState() == Thread.State.TIMED_WAITING, "it does not wait");
-        assertThat(lanes.drain(Deadline.in(Duration.ZERO))).isFalse();
+        assertThat(threads.drain(Deadline.in(Duration.ZERO))).isFalse();
         assertThat(waiting.join(Duration.ofSeconds(55))).isTrue();
-        lanes.give(lane);
-        assertThat(lanes.drain(hour)).isTrue();
-        lanes.free();
+        threads.give(thread);
+        assertThat(threads.drain(hour)).isTrue();
+        threads.free();
     }
 
     /// What ends a group for the library and not for Java would reach the objects of others.

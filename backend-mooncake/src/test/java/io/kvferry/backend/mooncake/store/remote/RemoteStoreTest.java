@@ -16,10 +16,10 @@ import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
 import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
@@ -213,20 +213,20 @@ class RemoteStoreTest {
             for (long token : new long[] {0, 1, -1}) {
                 var outcome =
                         stranger.transfer(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                                 segment,
                                                 Ranges.of(registered.address(), target, 4096),
                                                 Deadline.in(Duration.ofSeconds(20)))
                                         .withCapability(token));
-                assertThat(outcome).isInstanceOf(TransferOutcome.Failed.class);
+                assertThat(outcome).isInstanceOf(EngineOutcome.Failed.class);
             }
             var read =
                     stranger.transfer(
-                            TransferRequest.read(
+                            EngineRequest.read(
                                     segment,
                                     Ranges.of(registered.address(), target, 4096),
                                     Deadline.in(Duration.ofSeconds(20))));
-            assertThat(read).as("nor reads").isInstanceOf(TransferOutcome.Failed.class);
+            assertThat(read).as("nor reads").isInstanceOf(EngineOutcome.Failed.class);
         }
         assertThat(get(store, "k")).isEqualTo(SIZE);
         assertThat(back.mismatch(value)).isEqualTo(-1);

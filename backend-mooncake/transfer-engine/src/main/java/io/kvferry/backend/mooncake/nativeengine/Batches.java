@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.nativeengine;
 
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -86,7 +86,7 @@ final class Batches {
                 Thread.ofPlatform().name("kvferry-te-poll-" + owner).daemon().start(this::poll);
     }
 
-    Transfer submit(TransferRequest request) {
+    EngineTransfer submit(EngineRequest request) {
         var transfer = new NativeTransfer(engine, library, handle, config, request);
         if (closing) {
             transfer.refuse(ErrorCode.CLOSED, "the transfer engine is closed");

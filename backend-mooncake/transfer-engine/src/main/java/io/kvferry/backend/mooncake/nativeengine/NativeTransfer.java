@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.nativeengine;
 
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Guarantee;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -25,13 +25,13 @@ import java.util.concurrent.RejectedExecutionException;
 ///
 /// Threading: [#begin] on a submitter, [#poll] on the poller, never both at once, because a batch
 /// must be used by one thread at a time; the rest from any.
-final class NativeTransfer implements Transfer {
+final class NativeTransfer implements EngineTransfer {
     private final NativeTransferEngine engine;
     private final TeLibrary library;
     private final MemorySegment handle;
     private final NativeConfig config;
-    private final TransferRequest request;
-    private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
+    private final EngineRequest request;
+    private final CompletableFuture<EngineOutcome> outcome = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
     private long batch = TeLibrary.INVALID_BATCH;
     private int tasks;
@@ -46,7 +46,7 @@ final class NativeTransfer implements Transfer {
             TeLibrary library,
             MemorySegment handle,
             NativeConfig config,
-            TransferRequest request) {
+            EngineRequest request) {
         this.engine = engine;
         this.library = library;
         this.handle = handle;
@@ -243,7 +243,7 @@ final class NativeTransfer implements Transfer {
     }
 
     @Override
-    public CompletionStage<TransferOutcome> outcome() {
+    public CompletionStage<EngineOutcome> outcome() {
         return outcome.minimalCompletionStage();
     }
 

@@ -3,14 +3,14 @@ package io.kvferry.backend.mooncake.nativeengine;
 
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineInfo;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.RemoteSegment;
-import io.kvferry.backend.mooncake.te.Transfer;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -287,12 +287,12 @@ public final class NativeTransferEngine implements TransferEngine {
     }
 
     @Override
-    public Transfer submit(TransferRequest request) {
+    public EngineTransfer submit(EngineRequest request) {
         return batches.submit(request);
     }
 
     @Override
-    public TransferOutcome transfer(TransferRequest request) {
+    public EngineOutcome transfer(EngineRequest request) {
         requireOpen();
         return submit(request).outcome().toCompletableFuture().join();
     }

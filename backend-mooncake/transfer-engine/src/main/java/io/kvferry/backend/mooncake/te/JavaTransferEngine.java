@@ -291,14 +291,14 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     @Override
-    public Transfer submit(TransferRequest request) {
+    public EngineTransfer submit(EngineRequest request) {
         var task = new TransferTask(request, context);
         queues.submit(request.segmentName(), task);
         return task;
     }
 
     @Override
-    public TransferOutcome transfer(TransferRequest request) {
+    public EngineOutcome transfer(EngineRequest request) {
         requireOpen();
         return new TransferTask(request, context).execute();
     }

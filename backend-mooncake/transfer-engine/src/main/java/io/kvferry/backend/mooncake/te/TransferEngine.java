@@ -39,7 +39,7 @@ public interface TransferEngine extends AutoCloseable {
     ///   [EngineInfo#grants] is false, and for [Access#KEYED] where there is no key
     RegisteredMemory register(MemorySegment memory, Access access);
 
-    /// What peers name to read and write memory of [Access#KEYED], as [TransferRequest#memoryKey];
+    /// What peers name to read and write memory of [Access#KEYED], as [EngineRequest#memoryKey];
     /// not guessable, new with each start. 0 where the engine knows no such memory.
     default long memoryKey() {
         return 0;
@@ -73,11 +73,11 @@ public interface TransferEngine extends AutoCloseable {
 
     /// Starts a transfer and returns at once. A full queue is an already failed transfer with
     /// [ErrorCode#BACKPRESSURE]; nothing was sent then.
-    Transfer submit(TransferRequest request);
+    EngineTransfer submit(EngineRequest request);
 
     /// Runs a transfer in the calling thread as far as the engine can, which saves two thread
     /// switches, and returns its outcome.
-    TransferOutcome transfer(TransferRequest request);
+    EngineOutcome transfer(EngineRequest request);
 
     /// Delivers a notification to a peer and waits for its receipt.
     ///

@@ -6,7 +6,7 @@ import io.kvferry.spi.KvFerryException;
 /// A permission to write into parts of registered memory, for one transfer. It permits no READ.
 ///
 /// The owner of the memory hands [#token] to the writing peer, which names it in
-/// [TransferRequest#capability]. A write that names a token is applied only while the grant is open
+/// [EngineRequest#capability]. A write that names a token is applied only while the grant is open
 /// and only inside what it covers, so that a late write into a block that was given to somebody
 /// else is refused. Native peers cannot name a token: their writes into memory of [Access#GRANTED]
 /// are applied only where a grant for any peer is open, and their writes into [Access#OPEN] memory

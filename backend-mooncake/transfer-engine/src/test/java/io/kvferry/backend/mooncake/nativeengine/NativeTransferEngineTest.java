@@ -5,15 +5,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.mooncake.te.Announced;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Guarantee;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -81,14 +81,14 @@ class NativeTransferEngineTest {
         there.close();
     }
 
-    private TransferRequest write(long bytes) {
-        return TransferRequest.write(
+    private EngineRequest write(long bytes) {
+        return EngineRequest.write(
                 there.info().segmentName(),
                 Ranges.of(near.address(), far.address(), bytes),
                 Deadline.in(Duration.ofSeconds(10)));
     }
 
-    private static ErrorCode codeOf(TransferOutcome outcome) {
+    private static ErrorCode codeOf(EngineOutcome outcome) {
         return outcome instanceof Failed failed ? failed.failure().code() : ErrorCode.INTERNAL;
     }
 
@@ -100,7 +100,7 @@ class NativeTransferEngineTest {
         var request =
                 Announced.by(
                         new Notification("p", "done"),
-                        TransferRequest.write(
+                        EngineRequest.write(
                                 there.info().segmentName(),
                                 ranges,
                                 Deadline.in(Duration.ofSeconds(10))));
@@ -112,7 +112,7 @@ class NativeTransferEngineTest {
         near.memory().fill((byte) 0);
         assertThat(
                         here.transfer(
-                                TransferRequest.read(
+                                EngineRequest.read(
                                         there.info().segmentName(),
                                         ranges,
                                         Deadline.in(Duration.ofSeconds(10)))))
@@ -132,7 +132,7 @@ class NativeTransferEngineTest {
         assertThat(
                         codeOf(
                                 here.transfer(
-                                        TransferRequest.write(
+                                        EngineRequest.write(
                                                 "127.0.0.1:15063",
                                                 Ranges.of(near.address(), 1, 1),
                                                 Deadline.in(Duration.ofSeconds(20))))))
@@ -153,10 +153,10 @@ class NativeTransferEngineTest {
     }
 
     /// A WRITE that the library does not end.
-    private Transfer stuck(NativeTransferEngine engine, RegisteredMemory memory) {
+    private EngineTransfer stuck(NativeTransferEngine engine, RegisteredMemory memory) {
         assertThat(here.transfer(write(779))).isInstanceOf(Completed.class);
         return engine.submit(
-                TransferRequest.write(
+                EngineRequest.write(
                         there.info().segmentName(),
                         Ranges.of(memory.address(), far.address(), 777),
                         Deadline.in(Duration.ofMillis(100))));
@@ -167,7 +167,7 @@ class NativeTransferEngineTest {
     void memoryThatTheLibraryStillWorksOnIsNotGivenBack() throws Exception {
         var engine = NativeTransferEngine.start(config("tcp", "", Duration.ofMillis(300)));
         var memory = engine.allocate(1 << 16);
-        Transfer stuck = stuck(engine, memory);
+        EngineTransfer stuck = stuck(engine, memory);
         assertThat(codeOf(stuck.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
                 .isEqualTo(ErrorCode.TIMEOUT);
         for (int i = 0; i < 2; i++) {
@@ -185,9 +185,9 @@ class NativeTransferEngineTest {
     void memoryOfATransferThatTheLibraryDoesNotKnowIsNotGivenBack() throws Exception {
         var engine = NativeTransferEngine.start(config("tcp", "", Duration.ofMillis(300)));
         var memory = engine.allocate(1 << 16);
-        Transfer lost =
+        EngineTransfer lost =
                 engine.submit(
-                        TransferRequest.write(
+                        EngineRequest.write(
                                 there.info().segmentName(),
                                 Ranges.of(memory.address(), far.address(), 781),
                                 Deadline.in(Duration.ofSeconds(10))));
@@ -204,9 +204,9 @@ class NativeTransferEngineTest {
         assertThat(here.transfer(write(779))).isInstanceOf(Completed.class);
         var ranges = new Ranges(2).add(near.address(), far.address(), 777);
         ranges.add(near.address() + 777, far.address() + 777, 782);
-        Transfer refused =
+        EngineTransfer refused =
                 here.submit(
-                        TransferRequest.write(
+                        EngineRequest.write(
                                 there.info().segmentName(),
                                 ranges,
                                 Deadline.in(Duration.ofSeconds(10))));
@@ -245,7 +245,7 @@ class NativeTransferEngineTest {
 
     @Test
     void timedOutTransfersAreQuiescedOnlyWhenTheLibraryIsDone() throws Exception {
-        Transfer stuck = stuck(here, near);
+        EngineTransfer stuck = stuck(here, near);
         assertThat(codeOf(stuck.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
                 .isEqualTo(ErrorCode.TIMEOUT);
         assertThat(stuck.quiesced().toCompletableFuture()).isNotDone();

@@ -5,8 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import com.sun.management.ThreadMXBean;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.params.ParameterizedTest;
@@ -86,9 +86,9 @@ class AllocationTest {
     private static long cost(
             JavaTransferEngine engine, Operation operation, String peer, Ranges ranges) {
         long before = allocated();
-        TransferOutcome outcome =
+        EngineOutcome outcome =
                 engine.transfer(
-                        new TransferRequest(
+                        new EngineRequest(
                                 operation,
                                 peer,
                                 ranges,

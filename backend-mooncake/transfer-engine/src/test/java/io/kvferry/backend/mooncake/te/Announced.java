@@ -7,8 +7,8 @@ import java.util.Optional;
 public final class Announced {
     private Announced() {}
 
-    public static TransferRequest by(Notification notification, TransferRequest request) {
-        return new TransferRequest(
+    public static EngineRequest by(Notification notification, EngineRequest request) {
+        return new EngineRequest(
                 request.operation(),
                 request.segmentName(),
                 request.ranges(),

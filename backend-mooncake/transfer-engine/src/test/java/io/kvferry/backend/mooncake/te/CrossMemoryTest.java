@@ -5,8 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.spi.Deadline;
@@ -83,7 +83,7 @@ class CrossMemoryTest {
         return Deadline.in(Duration.ofSeconds(60));
     }
 
-    private static ErrorCode codeOf(TransferOutcome outcome) {
+    private static ErrorCode codeOf(EngineOutcome outcome) {
         return switch (outcome) {
             case Completed done -> throw new AssertionError("completed: " + done);
             case Failed failed -> failed.failure().code();
@@ -102,12 +102,12 @@ class CrossMemoryTest {
             RegisteredMemory near = registered(BYTES);
             var whole = Ranges.of(near.address(), peer.address, BYTES);
             Bytes.fill(near.memory(), 1);
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, whole, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, whole, soon())))
                     .isEqualTo(done(BYTES, "cma"));
             assertThat(peer.ask("mismatch 1")).isEqualTo("-1");
 
             peer.ask("fill 2");
-            assertThat(here.transfer(TransferRequest.read(peer.segmentName, whole, soon())))
+            assertThat(here.transfer(EngineRequest.read(peer.segmentName, whole, soon())))
                     .isEqualTo(done(BYTES, "cma"));
             assertThat(Bytes.mismatch(near.memory(), 0, BYTES, 2)).isEqualTo(-1);
         }
@@ -135,11 +135,11 @@ class CrossMemoryTest {
                         peer.address + order[i] * blockBytes,
                         blockBytes - i % 7);
             }
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, ranges, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, ranges, soon())))
                     .isEqualTo(done(ranges.totalBytes(), "cma"));
             assertThat(
                             over.transfer(
-                                    TransferRequest.read(
+                                    EngineRequest.read(
                                             peer.segmentName,
                                             Ranges.of(back.address(), peer.address, BYTES),
                                             soon())))
@@ -181,10 +181,10 @@ class CrossMemoryTest {
             }
             near.memory().set(ValueLayout.JAVA_BYTE, bytes - 1, (byte) 9);
             var whole = Ranges.of(near.address(), peer.address, bytes);
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, whole, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, whole, soon())))
                     .isEqualTo(done(bytes, "cma"));
             near.memory().fill((byte) 0);
-            assertThat(here.transfer(TransferRequest.read(peer.segmentName, whole, soon())))
+            assertThat(here.transfer(EngineRequest.read(peer.segmentName, whole, soon())))
                     .isEqualTo(done(bytes, "cma"));
             for (long at = 0; at + 8 <= bytes; at += 4096) {
                 assertThat(near.memory().get(ValueLayout.JAVA_LONG_UNALIGNED, at)).isEqualTo(at);
@@ -211,7 +211,7 @@ class CrossMemoryTest {
                             .add(near.address() + (1 << 16), own.address(), 1 << 16);
             assertThat(
                             here.transfer(
-                                    TransferRequest.write(
+                                    EngineRequest.write(
                                             there.info().segmentName(), ranges, soon())))
                     .isEqualTo(done(1 << 17, "cma"));
             assertThat(shared.memory().mismatch(near.memory().asSlice(0, 1 << 16))).isEqualTo(-1);
@@ -230,8 +230,7 @@ class CrossMemoryTest {
                 var ranges =
                         Ranges.of(near.address(), peer.address, 16)
                                 .add(near.address(), address, 16);
-                var outcome =
-                        here.transfer(TransferRequest.write(peer.segmentName, ranges, soon()));
+                var outcome = here.transfer(EngineRequest.write(peer.segmentName, ranges, soon()));
                 assertThat(codeOf(outcome)).isEqualTo(ErrorCode.PEER_REFUSED);
                 assertThat(((Failed) outcome).range()).isEqualTo(1);
             }
@@ -243,14 +242,14 @@ class CrossMemoryTest {
         start();
         try (var peer = child(1 << 16, "cross-memory=false")) {
             var ranges = Ranges.of(registered(1 << 16).address(), peer.address, 1 << 16);
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, ranges, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, ranges, soon())))
                     .isEqualTo(done(1 << 16, "tcp"));
         }
         here.close();
         start("cross-memory=false");
         try (var peer = child(1 << 16)) {
             var ranges = Ranges.of(registered(1 << 16).address(), peer.address, 1 << 16);
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, ranges, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, ranges, soon())))
                     .isEqualTo(done(1 << 16, "tcp"));
         }
     }
@@ -305,7 +304,7 @@ class CrossMemoryTest {
                                     here.info().segmentName(), near.address(), 1 << 16))
                     .isEqualTo("tcp");
             var ranges = Ranges.of(near.address(), peer.address, 1 << 16);
-            assertThat(here.transfer(TransferRequest.read(peer.segmentName, ranges, soon())))
+            assertThat(here.transfer(EngineRequest.read(peer.segmentName, ranges, soon())))
                     .isEqualTo(done(1 << 16, "tcp"));
         }
     }
@@ -318,16 +317,16 @@ class CrossMemoryTest {
             RegisteredMemory near = registered(BYTES);
             long token = Long.parseLong(peer.ask("grant"));
             var write =
-                    TransferRequest.write(
+                    EngineRequest.write(
                                     peer.segmentName,
                                     Ranges.of(near.address(), peer.address, BYTES),
                                     soon())
                             .withCapability(token);
             assertThat(here.transfer(write)).isEqualTo(done(BYTES, "cma"));
-            var last = new java.util.concurrent.CompletableFuture<TransferOutcome>();
+            var last = new java.util.concurrent.CompletableFuture<EngineOutcome>();
             Thread.ofPlatform()
                     .start(() -> {
-                        TransferOutcome outcome = here.transfer(write);
+                        EngineOutcome outcome = here.transfer(write);
                         while (outcome instanceof Completed) {
                             outcome = here.transfer(write);
                         }
@@ -402,13 +401,13 @@ class CrossMemoryTest {
         start();
         RegisteredMemory memory = registered(1 << 16);
         var peer = SharedPeer.attach(folder, here.info().incarnation(), true).orElseThrow();
-        int lane = peer.lanes().enter();
-        peer.lanes().announce(lane);
+        int mark = peer.marks().enter();
+        peer.marks().announce(mark);
         assertThatThrownBy(memory::close)
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
-        peer.lanes().exit(lane);
+        peer.marks().exit(mark);
         peer.close();
     }
 
@@ -418,8 +417,8 @@ class CrossMemoryTest {
         start("drain-timeout-ms=50");
         here.allocate(1 << 16, Access.OPEN, arena);
         var peer = SharedPeer.attach(folder, here.info().incarnation(), true).orElseThrow();
-        int lane = peer.lanes().enter();
-        peer.lanes().announce(lane);
+        int mark = peer.marks().enter();
+        peer.marks().announce(mark);
         for (int i = 0; i < 3; i++) {
             assertThatThrownBy(here::close)
                     .isInstanceOfSatisfying(
@@ -429,7 +428,7 @@ class CrossMemoryTest {
                 assertThat(files).as("nobody comes any more").isEmpty();
             }
         }
-        peer.lanes().exit(lane);
+        peer.marks().exit(mark);
         here.close();
         here.close();
         peer.close();
@@ -444,21 +443,17 @@ class CrossMemoryTest {
         try (var peer = child(1 << 16)) {
             CrossMemorySupport.assumePermitted(peer);
             var ranges = Ranges.of(near.address(), peer.address, 1 << 16);
-            assertThat(here.transfer(TransferRequest.write(peer.segmentName, ranges, soon())))
+            assertThat(here.transfer(EngineRequest.write(peer.segmentName, ranges, soon())))
                     .isEqualTo(done(1 << 16, "cma"));
             first = here.open(peer.segmentName, soon()).incarnation();
             port = HostPort.parse(peer.segmentName).port();
             peer.kill();
-            assertThat(
-                            codeOf(
-                                    here.transfer(
-                                            TransferRequest.write(
-                                                    peer.segmentName, ranges, soon()))))
+            assertThat(codeOf(here.transfer(EngineRequest.write(peer.segmentName, ranges, soon()))))
                     .isEqualTo(ErrorCode.PEER_LOST);
         }
         try (var next = atPort(port)) {
             var ranges = Ranges.of(near.address(), next.address, 1 << 16);
-            var write = TransferRequest.write(next.segmentName, ranges, soon());
+            var write = EngineRequest.write(next.segmentName, ranges, soon());
             assertThat(codeOf(here.transfer(write.withIncarnation(first))))
                     .isEqualTo(ErrorCode.STALE_INCARNATION);
             assertThat(here.transfer(write)).isEqualTo(done(1 << 16, "cma"));

@@ -39,15 +39,15 @@ class CrowdedDataPortTest {
                 var early = engine();
                 var late = engine()) {
             var far = target.allocate(4096);
-            assertThat(write(early, target, far)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(write(early, target, far)).isInstanceOf(EngineOutcome.Completed.class);
             int port = DataPortTest.dataPort(target);
             for (int i = 0; i < SLOW; i++) {
                 var socket = new RawSocket(port, "127.0.0.2");
                 slow.add(socket);
                 sendIfOpen(socket);
             }
-            assertThat(write(early, target, far)).isInstanceOf(TransferOutcome.Completed.class);
-            assertThat(write(late, target, far)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(write(early, target, far)).isInstanceOf(EngineOutcome.Completed.class);
+            assertThat(write(late, target, far)).isInstanceOf(EngineOutcome.Completed.class);
         } finally {
             for (var socket : slow) {
                 socket.close();
@@ -55,11 +55,11 @@ class CrowdedDataPortTest {
         }
     }
 
-    private static TransferOutcome write(
+    private static EngineOutcome write(
             JavaTransferEngine from, JavaTransferEngine to, RegisteredMemory far) {
         var near = from.allocate(4096);
         return from.transfer(
-                TransferRequest.write(
+                EngineRequest.write(
                         to.info().segmentName(),
                         Ranges.of(near.address(), far.address(), 4096),
                         Deadline.in(LIMIT)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.spi.Deadline;
 
 import java.io.BufferedReader;
@@ -108,7 +108,7 @@ public final class EngineProcess implements AutoCloseable {
             var ranges =
                     Ranges.of(memory.address(), Long.parseLong(word[2]), Long.parseLong(word[3]));
             return switch (engine.transfer(
-                    TransferRequest.write(word[1], ranges, Deadline.in(LIMIT)))) {
+                    EngineRequest.write(word[1], ranges, Deadline.in(LIMIT)))) {
                 case Completed(_, _, String path) -> path;
                 case Failed(var failure, _) -> failure.code().name();
             };

@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -111,7 +111,7 @@ class FenceTest {
             assertThat(code(asking.receive(16))).isEqualTo(ErrorCode.PROTOCOL.wire());
             assertThat(resting.send(read).receive(8 + 16)).startsWith(0, 0, 0, 0);
             var request =
-                    TransferRequest.read(
+                    EngineRequest.read(
                             there.info().segmentName(),
                             Ranges.of(near.address(), far.address(), 4096),
                             Deadline.in(SOON));
@@ -173,7 +173,7 @@ class FenceTest {
             var target = far[round % 2];
             var transfer =
                     here.submit(
-                            TransferRequest.write(
+                            EngineRequest.write(
                                     there.info().segmentName(),
                                     Ranges.of(near.address(), target.address(), bytes),
                                     Deadline.in(SOON)));
@@ -214,14 +214,14 @@ class FenceTest {
             var near = here.allocate(bytes);
             var transfer =
                     here.submit(
-                            TransferRequest.write(
+                            EngineRequest.write(
                                     peer.name(),
                                     Ranges.of(near.address(), 0x1000, bytes),
                                     Deadline.in(SOON)));
             began.get(30, TimeUnit.SECONDS);
             transfer.cancel();
             assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
-                    .isInstanceOf(TransferOutcome.Failed.class);
+                    .isInstanceOf(EngineOutcome.Failed.class);
             transfer.quiesced().toCompletableFuture().get(30, TimeUnit.SECONDS);
             assertThat(applying).as("connections that are still read").hasValue(0);
         }
@@ -276,7 +276,7 @@ class FenceTest {
             assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
             assertThat(here.transfer(write(peer, near)))
                     .isInstanceOfSatisfying(
-                            TransferOutcome.Failed.class,
+                            EngineOutcome.Failed.class,
                             failed ->
                                     assertThat(failed.failure().code())
                                             .isEqualTo(ErrorCode.PEER_LOST));
@@ -358,7 +358,7 @@ class FenceTest {
                             var _ = in.readAllBytes();
                         })) {
             var near = here.allocate(4096);
-            var outcome = new CompletableFuture<TransferOutcome>();
+            var outcome = new CompletableFuture<EngineOutcome>();
             var caller =
                     Thread.ofPlatform()
                             .start(() -> {
@@ -370,7 +370,7 @@ class FenceTest {
             caller.interrupt();
             assertThat(outcome.get(30, TimeUnit.SECONDS))
                     .isInstanceOfSatisfying(
-                            TransferOutcome.Failed.class,
+                            EngineOutcome.Failed.class,
                             failed ->
                                     assertThat(failed.failure().code())
                                             .isEqualTo(ErrorCode.CANCELLED));
@@ -378,8 +378,8 @@ class FenceTest {
         }
     }
 
-    private static TransferRequest write(ScriptedPeer peer, RegisteredMemory near) {
-        return TransferRequest.write(
+    private static EngineRequest write(ScriptedPeer peer, RegisteredMemory near) {
+        return EngineRequest.write(
                 peer.name(), Ranges.of(near.address(), 0x1000, 8), Deadline.in(SOON));
     }
 }

@@ -5,8 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -80,14 +80,14 @@ class GrantTest {
         arena.close();
     }
 
-    private TransferRequest write(long offset, long bytes) {
-        return TransferRequest.write(
+    private EngineRequest write(long offset, long bytes) {
+        return EngineRequest.write(
                 there.info().segmentName(),
                 Ranges.of(near.address(), far.address() + offset, bytes),
                 Deadline.in(Duration.ofSeconds(10)));
     }
 
-    private static ErrorCode codeOf(TransferOutcome outcome) {
+    private static ErrorCode codeOf(EngineOutcome outcome) {
         return switch (outcome) {
             case Completed done -> throw new AssertionError("completed: " + done);
             case Failed failed -> failed.failure().code();
@@ -357,7 +357,7 @@ class GrantTest {
                     .isEqualTo(ErrorCode.LEASE_EXPIRED);
             assertThat(codeOf(here.transfer(write(4096, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
             var read =
-                    TransferRequest.read(
+                    EngineRequest.read(
                             there.info().segmentName(),
                             Ranges.of(near.address(), far.address() + 4096, 64),
                             Deadline.in(Duration.ofSeconds(10)));

@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.crossmemory.CrossMemory;
@@ -112,16 +112,16 @@ class KilledPeerTest {
                 return 0;
             }
             var whole = Ranges.of(near.address(), peer.address, BYTES);
-            TransferOutcome first =
+            EngineOutcome first =
                     here.transfer(
-                            TransferRequest.write(
+                            EngineRequest.write(
                                     peer.segmentName, whole, Deadline.in(Duration.ofSeconds(60))));
             assertThat(first).as(as).isEqualTo(new Completed(BYTES, Guarantee.APPLIED, way));
-            var running = new Transfer[4];
+            var running = new EngineTransfer[4];
             for (int i = 0; i < running.length; i++) {
                 running[i] =
                         here.submit(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                         peer.segmentName,
                                         whole,
                                         Deadline.in(Duration.ofSeconds(20))));
@@ -129,8 +129,8 @@ class KilledPeerTest {
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(millis));
             peer.kill();
             int failures = 0;
-            for (Transfer transfer : running) {
-                TransferOutcome outcome =
+            for (EngineTransfer transfer : running) {
+                EngineOutcome outcome =
                         transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS);
                 if (outcome instanceof Failed failed) {
                     failures++;
@@ -141,11 +141,11 @@ class KilledPeerTest {
             }
             // Copies into its shared memory may succeed for a moment, until the loss is noticed.
             Deadline limit = Deadline.in(Duration.ofSeconds(20));
-            TransferOutcome last;
+            EngineOutcome last;
             do {
                 last =
                         here.transfer(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                         peer.segmentName,
                                         Ranges.of(near.address(), peer.address, 8),
                                         Deadline.in(Duration.ofSeconds(5))));

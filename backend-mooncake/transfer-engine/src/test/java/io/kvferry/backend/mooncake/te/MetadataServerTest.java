@@ -6,7 +6,7 @@ import static io.kvferry.tck.FreePorts.freePort;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.internal.metadata.EtcdMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.spi.Deadline;
@@ -137,11 +137,11 @@ class MetadataServerTest {
             for (int life = 0; life < 2; life++) {
                 try (var there = engine(metadata, "node-b")) {
                     RegisteredMemory far = there.allocate(1 << 16);
-                    TransferOutcome outcome =
+                    EngineOutcome outcome =
                             here.transfer(
                                     Announced.by(
                                             new Notification("node-a", "life " + life),
-                                            TransferRequest.write(
+                                            EngineRequest.write(
                                                     "node-b",
                                                     Ranges.of(
                                                             near.address(), far.address(), 1 << 16),

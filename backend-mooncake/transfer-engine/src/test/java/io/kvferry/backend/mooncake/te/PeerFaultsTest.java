@@ -3,9 +3,9 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
@@ -48,9 +48,9 @@ class PeerFaultsTest {
         engine.close();
     }
 
-    private TransferOutcome transfer(ScriptedPeer peer, Operation operation, Duration limit) {
+    private EngineOutcome transfer(ScriptedPeer peer, Operation operation, Duration limit) {
         return engine.transfer(
-                new TransferRequest(
+                new EngineRequest(
                         operation,
                         peer.name(),
                         Ranges.of(memory.address(), 0x7000_0000L, BYTES)
@@ -62,7 +62,7 @@ class PeerFaultsTest {
                         Optional.empty()));
     }
 
-    private static ErrorCode codeOf(TransferOutcome outcome) {
+    private static ErrorCode codeOf(EngineOutcome outcome) {
         return outcome instanceof Failed failed ? failed.failure().code() : ErrorCode.INTERNAL;
     }
 
@@ -195,18 +195,18 @@ class PeerFaultsTest {
                         JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")))) {
             RegisteredMemory own = patient.allocate(4096);
             RegisteredMemory far = other.allocate(4096);
-            var stuck = new Transfer[20];
+            var stuck = new EngineTransfer[20];
             for (int i = 0; i < stuck.length; i++) {
                 stuck[i] =
                         patient.submit(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                         stalled.name(),
                                         Ranges.of(own.address(), 0x7000_0000L, 10),
                                         Deadline.in(Duration.ofMinutes(5))));
             }
-            TransferOutcome outcome =
+            EngineOutcome outcome =
                     patient.submit(
-                                    TransferRequest.write(
+                                    EngineRequest.write(
                                             other.info().segmentName(),
                                             Ranges.of(own.address(), far.address(), 4096),
                                             Deadline.in(Duration.ofSeconds(20))))
@@ -214,11 +214,11 @@ class PeerFaultsTest {
                             .toCompletableFuture()
                             .get(25, TimeUnit.SECONDS);
             assertThat(outcome).isInstanceOf(Completed.class);
-            for (Transfer transfer : stuck) {
+            for (EngineTransfer transfer : stuck) {
                 assertThat(transfer.outcome().toCompletableFuture()).isNotDone();
                 transfer.cancel();
             }
-            for (Transfer transfer : stuck) {
+            for (EngineTransfer transfer : stuck) {
                 assertThat(
                                 codeOf(
                                         transfer.outcome()
@@ -238,11 +238,11 @@ class PeerFaultsTest {
                         EngineConfig.from(Map.of("queue-per-peer", "2", "lanes-per-peer", "1")));
         try (var stalled = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in))) {
             RegisteredMemory own = small.allocate(4096);
-            var transfers = new Transfer[4];
+            var transfers = new EngineTransfer[4];
             for (int i = 0; i < 4; i++) {
                 transfers[i] =
                         small.submit(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                         stalled.name(),
                                         Ranges.of(own.address(), 0x7000_0000L, 10),
                                         Deadline.in(Duration.ofSeconds(60))));

@@ -3,10 +3,10 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.ScriptedPeer.DataScript;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
@@ -51,10 +51,10 @@ class ReadAnswersTest {
         engine.close();
     }
 
-    private TransferOutcome read(ScriptedPeer peer) {
+    private EngineOutcome read(ScriptedPeer peer) {
         memory.memory().fill((byte) 0x55);
         return engine.transfer(
-                new TransferRequest(
+                new EngineRequest(
                         Operation.READ,
                         peer.name(),
                         Ranges.of(memory.address(), 0x7000_0000L, BYTES),

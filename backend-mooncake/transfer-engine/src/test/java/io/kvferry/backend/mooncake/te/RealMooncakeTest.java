@@ -5,9 +5,9 @@ import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
@@ -51,7 +51,7 @@ class RealMooncakeTest {
         }
     }
 
-    private static TransferOutcome transfer(
+    private static EngineOutcome transfer(
             JavaTransferEngine engine,
             Operation operation,
             RealPeer peer,
@@ -64,7 +64,7 @@ class RealMooncakeTest {
             ranges.add(local + (long) i * length, remote + (long) i * length, length);
         }
         return engine.transfer(
-                new TransferRequest(
+                new EngineRequest(
                         operation,
                         peer.segmentName,
                         ranges,
@@ -76,7 +76,7 @@ class RealMooncakeTest {
     }
 
     /// Between the beginnings of both memories.
-    private static TransferOutcome transfer(
+    private static EngineOutcome transfer(
             JavaTransferEngine engine,
             Operation operation,
             RealPeer peer,
@@ -100,7 +100,7 @@ class RealMooncakeTest {
                 memory.memory().fill((byte) round);
                 var transfer =
                         engine.submit(
-                                TransferRequest.write(
+                                EngineRequest.write(
                                         peer.segmentName,
                                         Ranges.of(memory.address(), peer.address, BYTES),
                                         Deadline.in(Duration.ofSeconds(30))));
@@ -205,7 +205,7 @@ class RealMooncakeTest {
             var request =
                     Announced.by(
                             new Notification("jvm", "block-1"),
-                            TransferRequest.write(
+                            EngineRequest.write(
                                     peer.segmentName,
                                     Ranges.of(memory.address(), peer.address, 1 << 20),
                                     Deadline.in(Duration.ofSeconds(10))));

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.te;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -52,7 +52,7 @@ class ScaleTest {
             RegisteredMemory near = here.allocate(1 << 20);
             Bytes.fill(near.memory(), 1);
             List<RegisteredMemory> targets = new ArrayList<>();
-            List<Transfer> transfers = new ArrayList<>();
+            List<EngineTransfer> transfers = new ArrayList<>();
             for (int i = 0; i < count; i++) {
                 var peer = JavaTransferEngine.start(EngineConfig.from(NO_SHARED_MEMORY));
                 peers.add(peer);
@@ -63,7 +63,7 @@ class ScaleTest {
                     long quarter = round * (1L << 18);
                     transfers.add(
                             here.submit(
-                                    TransferRequest.write(
+                                    EngineRequest.write(
                                             peers.get(i).info().segmentName(),
                                             Ranges.of(
                                                     near.address() + quarter,
@@ -72,7 +72,7 @@ class ScaleTest {
                                             Deadline.in(Duration.ofSeconds(30)))));
                 }
             }
-            for (Transfer transfer : transfers) {
+            for (EngineTransfer transfer : transfers) {
                 assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
                         .isInstanceOf(Completed.class);
             }
@@ -109,7 +109,7 @@ class ScaleTest {
             assertThat(peer.buffers()).hasSizeGreaterThan(5_000);
             assertThat(
                             here.transfer(
-                                    TransferRequest.write(
+                                    EngineRequest.write(
                                             there.info().segmentName(),
                                             ranges,
                                             Deadline.in(Duration.ofSeconds(20)))))
@@ -190,11 +190,11 @@ class ScaleTest {
             var ranges = Ranges.of(near.address(), far.address(), bytes);
             String peer = there.info().segmentName();
             Deadline limit = Deadline.in(Duration.ofMinutes(8));
-            assertThat(here.transfer(TransferRequest.write(peer, ranges, limit)))
+            assertThat(here.transfer(EngineRequest.write(peer, ranges, limit)))
                     .isEqualTo(new Completed(bytes, Guarantee.APPLIED, path));
             assertThat(near.memory().mismatch(far.memory())).isEqualTo(-1);
             mark(far.memory(), 37);
-            assertThat(here.transfer(TransferRequest.read(peer, ranges, limit)))
+            assertThat(here.transfer(EngineRequest.read(peer, ranges, limit)))
                     .isEqualTo(new Completed(bytes, Guarantee.APPLIED, path));
             assertThat(near.memory().mismatch(far.memory())).isEqualTo(-1);
             near.close();

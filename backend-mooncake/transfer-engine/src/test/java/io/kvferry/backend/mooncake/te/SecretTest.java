@@ -56,7 +56,7 @@ class SecretTest {
         return JavaTransferEngine.start(EngineConfig.from(settings(secret)));
     }
 
-    private static TransferOutcome copy(
+    private static EngineOutcome copy(
             boolean write, JavaTransferEngine near, JavaTransferEngine far, long remote) {
         var memory = near.allocate(4096);
         Bytes.fill(memory.memory(), 3);
@@ -65,8 +65,8 @@ class SecretTest {
         var name = far.info().segmentName();
         return near.transfer(
                 write
-                        ? TransferRequest.write(name, ranges, by)
-                        : TransferRequest.read(name, ranges, by));
+                        ? EngineRequest.write(name, ranges, by)
+                        : EngineRequest.read(name, ranges, by));
     }
 
     @Test
@@ -75,10 +75,10 @@ class SecretTest {
                 var far = engine(SECRET)) {
             var memory = far.allocate(4096);
             assertThat(copy(true, near, far, memory.address()))
-                    .isInstanceOf(TransferOutcome.Completed.class);
+                    .isInstanceOf(EngineOutcome.Completed.class);
             assertThat(Bytes.mismatch(memory.memory(), 0, 4096, 3)).isEqualTo(-1);
             assertThat(copy(false, near, far, memory.address()))
-                    .isInstanceOf(TransferOutcome.Completed.class);
+                    .isInstanceOf(EngineOutcome.Completed.class);
             near.send(far.info().segmentName(), new Notification("n", "m"), Deadline.in(LIMIT));
             assertThat(far.takeNotifications(2)).containsExactly(new Notification("n", "m"));
         }
@@ -94,11 +94,11 @@ class SecretTest {
             for (var stranger : new JavaTransferEngine[] {none, other}) {
                 for (boolean write : new boolean[] {true, false}) {
                     assertThat(copy(write, stranger, far, memory.address()))
-                            .isInstanceOf(TransferOutcome.Failed.class);
+                            .isInstanceOf(EngineOutcome.Failed.class);
                     var theirs = stranger.allocate(4096);
                     assertThat(copy(write, far, stranger, theirs.address()))
                             .as("nor does it give them anything")
-                            .isInstanceOf(TransferOutcome.Failed.class);
+                            .isInstanceOf(EngineOutcome.Failed.class);
                 }
             }
             assertThat(memory.memory().toArray(java.lang.foreign.ValueLayout.JAVA_BYTE))
@@ -147,7 +147,7 @@ class SecretTest {
             var memory = far.allocate(4096);
             assertThat(copy(true, near, far, memory.address()))
                     .as("members find each other through it")
-                    .isInstanceOf(TransferOutcome.Completed.class);
+                    .isInstanceOf(EngineOutcome.Completed.class);
             member.put("key", "{\"a\":1}", Deadline.in(LIMIT));
             for (var secret : List.of(Optional.<FleetSecret>empty(), Optional.of(wrong))) {
                 try (var stranger = store(server, secret)) {
@@ -191,11 +191,11 @@ class SecretTest {
             var ranges = Ranges.of(memory.address(), 4096, 4096);
             var reading =
                     CompletableFuture.supplyAsync(
-                            () -> near.transfer(TransferRequest.read("silent", ranges, by)));
+                            () -> near.transfer(EngineRequest.read("silent", ranges, by)));
             try (var _ = silent.accept()) {
                 CompletableFuture.runAsync(near::close).get(30, TimeUnit.SECONDS);
                 assertThat(reading.get(30, TimeUnit.SECONDS))
-                        .isInstanceOf(TransferOutcome.Failed.class);
+                        .isInstanceOf(EngineOutcome.Failed.class);
             }
         }
     }

@@ -33,13 +33,13 @@ class ShortageTest {
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
     /// A peer that reads some bytes of the child's memory over its data port.
-    private static TransferOutcome read(EngineProcess child) {
+    private static EngineOutcome read(EngineProcess child) {
         try (var near =
                 JavaTransferEngine.start(
                         EngineConfig.from(java.util.Map.of("shared-memory", "false")))) {
             var memory = near.allocate(4096);
             return near.transfer(
-                    TransferRequest.read(
+                    EngineRequest.read(
                             child.segmentName,
                             Ranges.of(memory.address(), child.address, 4096),
                             Deadline.in(LIMIT)));
@@ -68,7 +68,7 @@ class ShortageTest {
                         "handshake-timeout-ms=60000")) {
             // Classes cannot be loaded without descriptors either.
             assertThat(probe(handshakePort(child))).contains("success");
-            assertThat(read(child)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(read(child)).isInstanceOf(EngineOutcome.Completed.class);
             int data = dataPort(child);
             var open = new ArrayList<RawSocket>();
             try {
@@ -84,7 +84,7 @@ class ShortageTest {
                 }
             }
             assertThat(probe(handshakePort(child))).contains("success");
-            assertThat(read(child)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(read(child)).isInstanceOf(EngineOutcome.Completed.class);
         }
     }
 
@@ -130,7 +130,7 @@ class ShortageTest {
                     socket.close();
                 }
             }
-            assertThat(read(child)).isInstanceOf(TransferOutcome.Completed.class);
+            assertThat(read(child)).isInstanceOf(EngineOutcome.Completed.class);
         }
     }
 
@@ -148,14 +148,14 @@ class ShortageTest {
             Bytes.fill(memory.memory(), 5);
             var outcome =
                     near.transfer(
-                            TransferRequest.write(
+                            EngineRequest.write(
                                             child.segmentName,
                                             Ranges.of(memory.address(), child.address, 1 << 20),
                                             Deadline.in(LIMIT))
                                     .withCapability(grant));
             assertThat(outcome)
                     .isInstanceOfSatisfying(
-                            TransferOutcome.Completed.class,
+                            EngineOutcome.Completed.class,
                             done -> assertThat(done.path()).isEqualTo("tcp"));
             assertThat(child.ask("revoke")).isEqualTo("revoked");
             assertThat(child.ask("mismatch 5")).isEqualTo("-1");

@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Assumptions;
@@ -52,7 +52,7 @@ class SystemCallsTest {
                 long before = writes();
                 assertThat(
                                 here.transfer(
-                                        new TransferRequest(
+                                        new EngineRequest(
                                                 operation,
                                                 there.info().segmentName(),
                                                 ranges,

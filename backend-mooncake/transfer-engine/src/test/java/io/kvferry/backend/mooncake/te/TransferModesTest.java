@@ -3,9 +3,9 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
@@ -78,7 +78,7 @@ class TransferModesTest {
         return Deadline.in(Duration.ofSeconds(20));
     }
 
-    private static void completed(TransferOutcome outcome, long bytes) {
+    private static void completed(EngineOutcome outcome, long bytes) {
         assertThat(outcome)
                 .isInstanceOfSatisfying(
                         Completed.class, done -> assertThat(done.bytes()).isEqualTo(bytes));
@@ -96,9 +96,9 @@ class TransferModesTest {
 
         for (long bytes : new long[] {1, 7, 4096, 32_767, 32_768, 65_537, 1 << 20, size}) {
             far.memory().fill((byte) 0);
-            TransferOutcome written =
+            EngineOutcome written =
                     here.transfer(
-                            TransferRequest.write(
+                            EngineRequest.write(
                                     peer, Ranges.of(near.address(), far.address(), bytes), soon()));
             assertThat(written).isEqualTo(new Completed(bytes, mode.guarantee, mode.path));
             assertThat(Bytes.mismatch(far.memory(), 0, bytes, 1))
@@ -114,7 +114,7 @@ class TransferModesTest {
             near.memory().fill((byte) 0);
             completed(
                     here.transfer(
-                            TransferRequest.read(
+                            EngineRequest.read(
                                     peer, Ranges.of(near.address(), far.address(), bytes), soon())),
                     bytes);
             assertThat(Bytes.mismatch(near.memory(), 0, bytes, 2))
@@ -144,7 +144,7 @@ class TransferModesTest {
         }
 
         completed(
-                here.transfer(TransferRequest.write(there.info().segmentName(), ranges, soon())),
+                here.transfer(EngineRequest.write(there.info().segmentName(), ranges, soon())),
                 (long) blocks * blockBytes);
         for (int i = 0; i < blocks; i++) {
             MemorySegment sent = near.memory().asSlice((long) i * blockBytes, blockBytes);
@@ -154,7 +154,7 @@ class TransferModesTest {
 
         near.memory().fill((byte) 0);
         completed(
-                here.transfer(TransferRequest.read(there.info().segmentName(), ranges, soon())),
+                here.transfer(EngineRequest.read(there.info().segmentName(), ranges, soon())),
                 (long) blocks * blockBytes);
         assertThat(Bytes.mismatch(near.memory(), 0, near.bytes(), 3)).isEqualTo(-1);
     }
@@ -180,13 +180,11 @@ class TransferModesTest {
         }
 
         completed(
-                here.transfer(TransferRequest.write(there.info().segmentName(), ranges, soon())),
-                at);
+                here.transfer(EngineRequest.write(there.info().segmentName(), ranges, soon())), at);
         assertThat(Bytes.mismatch(far.memory(), 0, at, 4)).isEqualTo(-1);
         near.memory().fill((byte) 0);
         completed(
-                here.transfer(TransferRequest.read(there.info().segmentName(), ranges, soon())),
-                at);
+                here.transfer(EngineRequest.read(there.info().segmentName(), ranges, soon())), at);
         assertThat(Bytes.mismatch(near.memory(), 0, at, 4)).isEqualTo(-1);
     }
 
@@ -204,9 +202,9 @@ class TransferModesTest {
                 var ranges =
                         Ranges.of(near.address(), far.address(), 16)
                                 .add(near.address(), address, 16);
-                TransferOutcome outcome =
+                EngineOutcome outcome =
                         here.transfer(
-                                new TransferRequest(
+                                new EngineRequest(
                                         operation,
                                         peer,
                                         ranges,
@@ -233,7 +231,7 @@ class TransferModesTest {
         }
         completed(
                 here.transfer(
-                        TransferRequest.write(
+                        EngineRequest.write(
                                 peer, Ranges.of(near.address(), far.address(), 16), soon())),
                 16);
     }
@@ -247,13 +245,13 @@ class TransferModesTest {
         RegisteredMemory near = memory(here, mode, transfers * bytes);
         RegisteredMemory far = memory(there, mode, transfers * bytes);
         Bytes.fill(near.memory(), 5);
-        var running = new Transfer[transfers];
+        var running = new EngineTransfer[transfers];
         for (int i = 0; i < transfers; i++) {
             var ranges = Ranges.of(near.address() + i * bytes, far.address() + i * bytes, bytes);
             running[i] =
-                    here.submit(TransferRequest.write(there.info().segmentName(), ranges, soon()));
+                    here.submit(EngineRequest.write(there.info().segmentName(), ranges, soon()));
         }
-        for (Transfer transfer : running) {
+        for (EngineTransfer transfer : running) {
             completed(transfer.outcome().toCompletableFuture().get(20, TimeUnit.SECONDS), bytes);
             transfer.quiesced().toCompletableFuture().get(20, TimeUnit.SECONDS);
         }

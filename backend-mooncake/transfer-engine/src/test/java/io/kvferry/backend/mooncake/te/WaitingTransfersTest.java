@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 
@@ -45,15 +45,16 @@ class WaitingTransfersTest {
         }
     }
 
-    private Transfer submit(JavaTransferEngine engine, RegisteredMemory memory, Duration limit) {
+    private EngineTransfer submit(
+            JavaTransferEngine engine, RegisteredMemory memory, Duration limit) {
         return engine.submit(
-                TransferRequest.read(
+                EngineRequest.read(
                         silent.name(),
                         Ranges.of(memory.address(), 0x7000_0000L, BYTES),
                         Deadline.in(limit)));
     }
 
-    private static ErrorCode ended(Transfer transfer) throws Exception {
+    private static ErrorCode ended(EngineTransfer transfer) throws Exception {
         return transfer.outcome().toCompletableFuture().get(20, TimeUnit.SECONDS)
                         instanceof Failed failed
                 ? failed.failure().code()
@@ -65,9 +66,9 @@ class WaitingTransfersTest {
         try (var engine =
                 JavaTransferEngine.start(EngineConfig.from(Map.of("lanes-per-peer", "1")))) {
             RegisteredMemory memory = engine.allocate(BYTES);
-            Transfer ahead = submit(engine, memory, Duration.ofMinutes(5));
-            Transfer hurried = submit(engine, memory, Duration.ofMillis(50));
-            Transfer cancelled = submit(engine, memory, Duration.ofMinutes(5));
+            EngineTransfer ahead = submit(engine, memory, Duration.ofMinutes(5));
+            EngineTransfer hurried = submit(engine, memory, Duration.ofMillis(50));
+            EngineTransfer cancelled = submit(engine, memory, Duration.ofMinutes(5));
             cancelled.cancel();
 
             assertThat(ended(hurried)).isEqualTo(ErrorCode.TIMEOUT);
@@ -85,9 +86,9 @@ class WaitingTransfersTest {
                         EngineConfig.from(
                                 Map.of("lanes-per-peer", "2", "lanes-per-transfer", "2")))) {
             RegisteredMemory memory = engine.allocate(BYTES);
-            Transfer ahead = submit(engine, memory, Duration.ofMinutes(5));
+            EngineTransfer ahead = submit(engine, memory, Duration.ofMinutes(5));
             assertThat(connected.await(20, TimeUnit.SECONDS)).isTrue();
-            Transfer waiting = submit(engine, memory, Duration.ofMinutes(5));
+            EngineTransfer waiting = submit(engine, memory, Duration.ofMinutes(5));
             waiting.cancel();
 
             assertThat(ended(waiting)).isEqualTo(ErrorCode.CANCELLED);

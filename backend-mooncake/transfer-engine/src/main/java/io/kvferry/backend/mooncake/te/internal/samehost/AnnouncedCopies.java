@@ -41,9 +41,9 @@ final class AnnouncedCopies {
     /// @param grant leaves out copies that are made under another one
     boolean awaitEnd(int grant, Deadline deadline) {
         for (int user = 0; user < ControlPage.USERS; user++) {
-            for (int lane = 0; lane < ControlPage.LANES; lane++) {
-                long seen = control.word(user, lane);
-                if (seen != 0 && !awaitLane(user, lane, seen, grant, deadline)) {
+            for (int mark = 0; mark < ControlPage.MARKS; mark++) {
+                long seen = control.word(user, mark);
+                if (seen != 0 && !awaitMark(user, mark, seen, grant, deadline)) {
                     return false;
                 }
             }
@@ -51,11 +51,11 @@ final class AnnouncedCopies {
         return true;
     }
 
-    private boolean awaitLane(int user, int lane, long seen, int grant, Deadline deadline) {
+    private boolean awaitMark(int user, int mark, long seen, int grant, Deadline deadline) {
         Deadline suspicious = Deadline.in(SUSPICION);
-        while (control.word(user, lane) == seen && !isUnderAnother(user, lane, grant)) {
+        while (control.word(user, mark) == seen && !isUnderAnother(user, mark, grant)) {
             if (suspicious.passed()) {
-                if (clearedIfDead(user, lane)) {
+                if (clearedIfDead(user, mark)) {
                     return true;
                 }
                 suspicious = Deadline.in(SUSPICION.multipliedBy(10));
@@ -68,18 +68,18 @@ final class AnnouncedCopies {
         return true;
     }
 
-    private boolean isUnderAnother(int user, int lane, int grant) {
-        int of = control.laneGrant(user, lane);
+    private boolean isUnderAnother(int user, int mark, int grant) {
+        int of = control.markGrant(user, mark);
         return grant != ControlPage.ANY_GRANT && of != ControlPage.ANY_GRANT && of != grant;
     }
 
     /// Takes back what a user that has ended has announced. Under its lock, so that it is not the
     /// next user's announcement.
-    private boolean clearedIfDead(int user, int lane) {
+    private boolean clearedIfDead(int user, int mark) {
         try {
             Optional<FileLock> free = userLocks.take(user);
             if (free.isPresent()) {
-                control.setWord(user, lane, 0);
+                control.setWord(user, mark, 0);
                 free.get().release();
             }
             return free.isPresent();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -13,17 +13,17 @@ import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.Arena;
 
-/// Carries shares of transfers between this process's memory and a peer's, a few MiB per system
+/// Carries slices of transfers between this process's memory and a peer's, a few MiB per system
 /// call. Before each call the copy is announced anew, and region and capability are looked at: so
 /// the owner never waits for more than one call, and whatever it closes is closed at the next.
 ///
-/// Threading: the thread that holds the lane.
+/// Threading: the thread that holds the mark.
 public final class CmaCopier implements SameHostCopier {
     private final ControlPage control;
     private final PeerProcess process;
     private final PeerProcess.Hand hand;
     private final IoVectors pieces = new IoVectors(Arena.ofAuto());
-    private final Share.Cursor cursor = new Share.Cursor();
+    private final Slice.Cursor cursor = new Slice.Cursor();
 
     /// The rest of the cursor's piece: its offset there, and its length.
     private long restOffset;
@@ -37,11 +37,11 @@ public final class CmaCopier implements SameHostCopier {
     }
 
     @Override
-    public boolean carry(Job job, int lane, Share share) {
-        cursor.start(share);
+    public boolean carry(Job job, int mark, Slice slice) {
+        cursor.start(slice);
         rest = 0;
         while (rest > 0 || cursor.hasNext()) {
-            SameHostCopier.begin(job, lane, control);
+            SameHostCopier.begin(job, mark, control);
             gather(job);
             long bytes = pieces.bytes();
             int error = hand.copy(job.write(), pieces);

@@ -29,7 +29,7 @@ import java.util.Optional;
 /// offset in its file, number of that file; a region that is opened gets a number of its own,
 /// positive where users map the file, negative for memory of the owner's own, which users copy by
 /// `ProcessVm`. Then the open capabilities: token (0: free), the first of its extents and their
-/// number. Then one word per user lane: 0 at rest, else a number that is new for each copy, and
+/// number. Then one word per user mark: 0 at rest, else a number that is new for each copy, and
 /// beside it the grant that it is made under. Then the extents, as address and length.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
@@ -40,12 +40,12 @@ public final class ControlPage {
     static final int REGIONS = 4096;
     static final int GRANTS = 4096;
     static final int USERS = 64;
-    static final int LANES = 16;
+    static final int MARKS = 16;
 
     /// Of all open grants together.
     static final int EXTENTS = 1 << 17;
 
-    /// A lane under no grant, or whose grant is not known yet.
+    /// A mark under no grant, or whose grant is not known yet.
     static final int ANY_GRANT = -1;
 
     private static final long EXTENTS_AT = 1 << 19;
@@ -297,26 +297,26 @@ public final class ControlPage {
 
     // ---- who is copying
 
-    long word(int user, int lane) {
-        return volatileAt(wordAt(user, lane));
+    long word(int user, int mark) {
+        return volatileAt(wordAt(user, mark));
     }
 
-    void setWord(int user, int lane, long value) {
-        setVolatile(wordAt(user, lane), value);
+    void setWord(int user, int mark, long value) {
+        setVolatile(wordAt(user, mark), value);
     }
 
-    /// Slot of the only grant that a lane copies under, or [#ANY_GRANT].
-    int laneGrant(int user, int lane) {
-        return (int) volatileAt(wordAt(user, lane) + 8) - 1;
+    /// Slot of the only grant that a mark copies under, or [#ANY_GRANT].
+    int markGrant(int user, int mark) {
+        return (int) volatileAt(wordAt(user, mark) + 8) - 1;
     }
 
     /// Before the copy is announced, or while it is.
-    void setLaneGrant(int user, int lane, int slot) {
-        setVolatile(wordAt(user, lane) + 8, slot + 1L);
+    void setMarkGrant(int user, int mark, int slot) {
+        setVolatile(wordAt(user, mark) + 8, slot + 1L);
     }
 
-    private static long wordAt(int user, int lane) {
-        return WORDS_AT + (user * LANES + lane) * 64L;
+    private static long wordAt(int user, int mark) {
+        return WORDS_AT + (user * MARKS + mark) * 64L;
     }
 
     private long volatileAt(long offset) {

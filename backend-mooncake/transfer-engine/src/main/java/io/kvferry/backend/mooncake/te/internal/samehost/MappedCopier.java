@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -16,7 +16,7 @@ import java.lang.foreign.MemorySegment;
 public final class MappedCopier implements SameHostCopier {
     private final ControlPage control;
     private final RegionTable locals;
-    private final Share.Cursor cursor = new Share.Cursor();
+    private final Slice.Cursor cursor = new Slice.Cursor();
 
     /// @param locals held by the caller during a copy
     MappedCopier(ControlPage control, RegionTable locals) {
@@ -25,12 +25,12 @@ public final class MappedCopier implements SameHostCopier {
     }
 
     @Override
-    public boolean carry(Job job, int lane, Share share) {
-        cursor.start(share);
+    public boolean carry(Job job, int mark, Slice slice) {
+        cursor.start(slice);
         long offset = 0;
         long rest = 0;
         while (rest > 0 || cursor.hasNext()) {
-            SameHostCopier.begin(job, lane, control);
+            SameHostCopier.begin(job, mark, control);
             @Nullable Mapped last = null;
             for (long left = CALL_BYTES; left > 0; ) {
                 if (rest == 0) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 
-/// Copies shares between the memory of two processes of this host, a bounded number of bytes at a
+/// Copies slices between the memory of two processes of this host, a bounded number of bytes at a
 /// time: each call is announced, and each piece of it checked while the announcement stands, see
 /// [ControlPage].
 ///
@@ -34,7 +34,7 @@ public interface SameHostCopier {
         /// @throws KvFerryException when the transfer is to end
         void requireGoingOn();
 
-        void announce(int lane);
+        void announce(int mark);
 
         /// Something was copied.
         void touched();
@@ -42,16 +42,16 @@ public interface SameHostCopier {
         void failedAt(int range);
     }
 
-    /// False when this way has closed meanwhile; some of the share may have been copied.
+    /// False when this way has closed meanwhile; some of the slice may have been copied.
     ///
     /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#LEASE_EXPIRED],
     ///   [ErrorCode#PEER_REFUSED] for memory that is not registered any more, [ErrorCode#IO]
-    boolean carry(Job job, int lane, Share share);
+    boolean carry(Job job, int mark, Slice slice);
 
     /// Begins a call.
-    static void begin(Job job, int lane, ControlPage control) {
+    static void begin(Job job, int mark, ControlPage control) {
         job.requireGoingOn();
-        job.announce(lane);
+        job.announce(mark);
         if (!control.isOpen()) {
             throw new KvFerryException(ErrorCode.PEER_LOST, "the peer's engine was closed");
         }

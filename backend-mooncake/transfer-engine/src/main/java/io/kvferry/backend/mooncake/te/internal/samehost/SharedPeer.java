@@ -27,7 +27,7 @@ import java.util.Optional;
 /// where the kernel permits it the peer's own memory, see [SameHostTransfer]. See [ControlPage] for
 /// how a copy and the end of a region or capability exclude each other.
 ///
-/// Threading: any thread; at most [ControlPage#LANES] copies at a time, more go through the socket.
+/// Threading: any thread; at most [ControlPage#MARKS] copies at a time, more go through the socket.
 public final class SharedPeer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedPeer.class);
 
@@ -38,11 +38,11 @@ public final class SharedPeer implements AutoCloseable {
     private final SharedLocks locks;
     private final FileLock lock;
     private final ControlPage control;
-    private final SharedLanes lanes;
+    private final CopyMarks marks;
     private final SharedRegions regions;
     private final Optional<PeerProcess> process;
-    private final @Nullable MappedCopier[] mapped = new @Nullable MappedCopier[ControlPage.LANES];
-    private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.LANES];
+    private final @Nullable MappedCopier[] mapped = new @Nullable MappedCopier[ControlPage.MARKS];
+    private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.MARKS];
 
     private SharedPeer(
             SharedFolder folder,
@@ -58,7 +58,7 @@ public final class SharedPeer implements AutoCloseable {
         this.lock = lock;
         this.control = control;
         this.regions = new SharedRegions(folder, control);
-        this.lanes = new SharedLanes(control, user);
+        this.marks = new CopyMarks(control, user);
         this.process = crossMemory ? attachProcess() : Optional.empty();
     }
 
@@ -159,28 +159,28 @@ public final class SharedPeer implements AutoCloseable {
         return regions;
     }
 
-    public SharedLanes lanes() {
-        return lanes;
+    public CopyMarks marks() {
+        return marks;
     }
 
-    /// For the holder of the lane only; made with its first use.
+    /// For the holder of the mark only; made with its first use.
     ///
     /// @param locals of the engine that attached
-    public MappedCopier copier(int lane, RegionTable locals) {
-        MappedCopier made = mapped[lane];
+    public MappedCopier copier(int mark, RegionTable locals) {
+        MappedCopier made = mapped[mark];
         if (made == null) {
             made = new MappedCopier(control, locals);
-            mapped[lane] = made;
+            mapped[mark] = made;
         }
         return made;
     }
 
-    /// For the holder of the lane only; made with its first use.
-    public CmaCopier copier(int lane, PeerProcess of) {
-        CmaCopier made = copiers[lane];
+    /// For the holder of the mark only; made with its first use.
+    public CmaCopier copier(int mark, PeerProcess of) {
+        CmaCopier made = copiers[mark];
         if (made == null) {
             made = new CmaCopier(control, of);
-            copiers[lane] = made;
+            copiers[mark] = made;
         }
         return made;
     }
@@ -209,10 +209,10 @@ public final class SharedPeer implements AutoCloseable {
     /// Ends new copies and lets go of the peer; waits for copies under way.
     @Override
     public void close() {
-        if (lanes.close()) {
+        if (marks.close()) {
             // The lock says that this user lives, so it is kept until the last copy is done; memory
             // copies are short.
-            if (!lanes.awaitIdle(Deadline.in(LAST_COPY))) {
+            if (!marks.awaitIdle(Deadline.in(LAST_COPY))) {
                 LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), LAST_COPY);
                 return;
             }

@@ -9,10 +9,10 @@ import io.kvferry.backend.mooncake.te.internal.handshake.Handshake;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
-import io.kvferry.backend.mooncake.te.internal.tcp.BatchExchange;
-import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.BatchDataClient;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.PeerHabit;
-import io.kvferry.backend.mooncake.te.internal.tcp.PlainExchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.PlainDataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.SocketBuffers;
 import io.kvferry.backend.mooncake.te.internal.tcp.Staging;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
@@ -135,17 +135,17 @@ public final class Peer {
         /// Identifier of the thread that used it last.
         private long lastUser;
 
-        private @Nullable Exchange exchange;
+        private @Nullable DataClient client;
 
         Lane(Wire wire) {
             this.wire = wire;
         }
 
-        Exchange exchange(Peer peer, RegionTable regions) {
-            Exchange made = exchange;
+        DataClient client(Peer peer, RegionTable regions) {
+            DataClient made = client;
             if (made == null) {
-                made = peer.newExchange(regions, wire);
-                exchange = made;
+                made = peer.newClient(regions, wire);
+                client = made;
             }
             return made;
         }
@@ -159,17 +159,17 @@ public final class Peer {
         return config.protocolVersion() >= 2 && document.dataVersion() >= 2;
     }
 
-    private Exchange newExchange(RegionTable regions, Wire wire) {
+    private DataClient newClient(RegionTable regions, Wire wire) {
         if (batches()) {
-            return new BatchExchange(
+            return new BatchDataClient(
                     regions,
                     segmentName,
                     Incarnation.shortForm(incarnation()),
                     config.checksum().covers(wire.withinHost()));
         }
         return receipts()
-                ? new Exchange(regions, segmentName)
-                : new PlainExchange(regions, segmentName, habit);
+                ? new DataClient(regions, segmentName)
+                : new PlainDataClient(regions, segmentName, habit);
     }
 
     public String incarnation() {
@@ -184,7 +184,7 @@ public final class Peer {
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
     /// @throws ClosedChannelException when the job ends first
-    Lane borrow(Deadline deadline, Exchange.Job job) throws IOException {
+    Lane borrow(Deadline deadline, DataClient.Job job) throws IOException {
         while (true) {
             Lane lane = next(deadline, job);
             if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
@@ -199,7 +199,7 @@ public final class Peer {
         return write ? wire.isStale() : wire.hasUnasked();
     }
 
-    private Lane next(Deadline deadline, Exchange.Job job) throws IOException {
+    private Lane next(Deadline deadline, DataClient.Job job) throws IOException {
         lock.lock();
         try {
             while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {

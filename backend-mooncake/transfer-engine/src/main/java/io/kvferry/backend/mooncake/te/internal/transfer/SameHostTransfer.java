@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SameHostCopier;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions;
@@ -31,26 +31,26 @@ final class SameHostTransfer implements SameHostCopier.Job {
     private static final String MAPPED = "shm";
     private static final String ATTACHED = "cma";
 
-    private final TransferRequest request;
+    private final EngineRequest request;
     private final TransferContext context;
     private final SharedPeer peer;
-    private final ShareRunner runner;
+    private final SliceRunner runner;
     private Mapped[] table = {};
     private int grant = -1;
     private volatile boolean refused;
     private volatile int failedRange = -1;
     private volatile boolean touched;
 
-    SameHostTransfer(TransferRequest request, TransferContext context, SharedPeer peer) {
+    SameHostTransfer(EngineRequest request, TransferContext context, SharedPeer peer) {
         this.request = request;
         this.context = context;
         this.peer = peer;
-        this.runner = new ShareRunner(Share.cut(request.ranges(), parts()));
+        this.runner = new SliceRunner(Slice.cut(request.ranges(), parts()));
     }
 
     private int parts() {
         long total = request.ranges().totalBytes();
-        int threads = context.config().mostShares();
+        int threads = context.config().mostSlices();
         return total < 2 * SHARE_BYTES || threads == 1
                 ? 1
                 : (int) Math.min(total / SHARE_BYTES, (long) threads * SHARES_PER_THREAD);
@@ -59,15 +59,15 @@ final class SameHostTransfer implements SameHostCopier.Job {
     /// Copies all ranges.
     ///
     /// @return the path that carried them; empty when it cannot be done this way: when a range is
-    ///   in no region that the peer lists, all lanes are in use, or the kernel forbids it
+    ///   in no region that the peer lists, all marks are in use, or the kernel forbids it
     /// @throws KvFerryException what ended it early
     Optional<String> run() {
-        int lane = peer.lanes().enter();
-        if (lane < 0) {
+        int mark = peer.marks().enter();
+        if (mark < 0) {
             return Optional.empty();
         }
         try {
-            peer.lanes().announce(lane);
+            peer.marks().announce(mark);
             var way = peer.control().isOpen() ? way() : Optional.<String>empty();
             if (way.isEmpty()) {
                 return way;
@@ -75,12 +75,12 @@ final class SameHostTransfer implements SameHostCopier.Job {
             boolean mapped = way.get().equals(MAPPED);
             var caller = Thread.currentThread();
             runner.run(
-                    context.config().mostShares(),
+                    context.config().mostSlices(),
                     context.helpers(),
-                    () -> work(mapped, Thread.currentThread() == caller ? lane : -1));
+                    () -> work(mapped, Thread.currentThread() == caller ? mark : -1));
             return refused ? Optional.empty() : way;
         } finally {
-            peer.lanes().exit(lane);
+            peer.marks().exit(mark);
         }
     }
 
@@ -117,29 +117,29 @@ final class SameHostTransfer implements SameHostCopier.Job {
         return peer.process().filter(process -> !process.isForbidden()).map(_ -> ATTACHED);
     }
 
-    /// @param known lane of the thread that runs the transfer, -1 for a helper, which takes its own
+    /// @param known mark of the thread that runs the transfer, -1 for a helper, which takes its own
     private void work(boolean mapped, int known) {
-        int lane = known >= 0 ? known : peer.lanes().enter();
-        if (lane < 0) {
+        int mark = known >= 0 ? known : peer.marks().enter();
+        if (mark < 0) {
             return; // the others do what this thread would have
         }
         try {
             if (grant >= 0) {
-                peer.lanes().under(lane, grant);
+                peer.marks().under(mark, grant);
             }
             var copier =
                     mapped
-                            ? peer.copier(lane, context.regions())
-                            : peer.copier(lane, peer.process().orElseThrow());
-            for (int share = runner.claim(); share >= 0; share = runner.claim()) {
-                if (!copier.carry(this, lane, runner.share(share))) {
+                            ? peer.copier(mark, context.regions())
+                            : peer.copier(mark, peer.process().orElseThrow());
+            for (int slice = runner.claim(); slice >= 0; slice = runner.claim()) {
+                if (!copier.carry(this, mark, runner.slice(slice))) {
                     refused = true;
                     runner.stop();
                 }
             }
         } finally {
             if (known < 0) {
-                peer.lanes().exit(lane);
+                peer.marks().exit(mark);
             }
         }
     }
@@ -189,7 +189,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
                     ErrorCode.TIMEOUT,
                     "the deadline passed during a copy to " + request.segmentName());
         }
-        if (peer.lanes().isClosed()) {
+        if (peer.marks().isClosed()) {
             throw new KvFerryException(
                     ErrorCode.PEER_LOST, "peer " + request.segmentName() + " was lost");
         }
@@ -200,8 +200,8 @@ final class SameHostTransfer implements SameHostCopier.Job {
     }
 
     @Override
-    public void announce(int lane) {
-        peer.lanes().announce(lane);
+    public void announce(int mark) {
+        peer.marks().announce(mark);
     }
 
     @Override

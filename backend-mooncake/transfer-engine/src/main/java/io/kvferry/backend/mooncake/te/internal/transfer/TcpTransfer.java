@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
-import io.kvferry.backend.mooncake.te.internal.tcp.BatchExchange;
-import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
+import io.kvferry.backend.mooncake.te.internal.tcp.BatchDataClient;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
@@ -32,12 +32,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One attempt to run a transfer over the data connections of a peer: cut into shares, each share
+/// One attempt to run a transfer over the data connections of a peer: cut into slices, each slice
 /// over one lane.
 ///
-/// The calling thread works on shares like the helpers do, so that the transfer ends even if no
+/// The calling thread works on slices like the helpers do, so that the transfer ends even if no
 /// helper ever comes.
-final class TcpTransfer implements Exchange.Job {
+final class TcpTransfer implements DataClient.Job {
     private static final Logger LOG = LoggerFactory.getLogger(TcpTransfer.class);
 
     /// Below this a second connection costs more than it gains.
@@ -48,50 +48,50 @@ final class TcpTransfer implements Exchange.Job {
 
     private static final long FENCE_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
 
-    private final TransferRequest request;
+    private final EngineRequest request;
     private final TransferContext context;
     private final Peer peer;
-    private final ShareRunner runner;
+    private final SliceRunner runner;
     private final ReentrantLock lock = new ReentrantLock();
     private final List<Wire> wires = new ArrayList<>(2);
 
     /// Stopped, and not known to have ended at the peer.
     private final List<Wire> stopped = new ArrayList<>(0);
 
-    /// By share: the token of an attempt to write that the peer has not acknowledged as a whole, 0
-    /// for none. Each is used by the thread that has the share.
+    /// By slice: the token of an attempt to write that the peer has not acknowledged as a whole, 0
+    /// for none. Each is used by the thread that has the slice.
     private final long[] unsettled;
 
     private volatile int failedRange = -1;
     private volatile boolean touched;
     private volatile @Nullable Wire fencing;
 
-    TcpTransfer(TransferRequest request, TransferContext context, Peer peer) {
+    TcpTransfer(EngineRequest request, TransferContext context, Peer peer) {
         this.request = request;
         this.context = context;
         this.peer = peer;
         long total = request.ranges().totalBytes();
         this.runner =
-                new ShareRunner(
-                        Share.cut(
+                new SliceRunner(
+                        Slice.cut(
                                 request.ranges(),
-                                Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares())));
-        this.unsettled = new long[runner.shares()];
+                                Math.clamp(total / SHARE_BYTES, 1, context.config().mostSlices())));
+        this.unsettled = new long[runner.slices()];
     }
 
     /// @throws KvFerryException what ended it early
     void run() {
-        runner.run(runner.shares(), context.helpers(), this::work);
+        runner.run(runner.slices(), context.helpers(), this::work);
     }
 
     private void work() {
-        for (int share = runner.claim(); share >= 0; share = runner.claim()) {
+        for (int slice = runner.claim(); slice >= 0; slice = runner.claim()) {
             try {
-                carry(share);
+                carry(slice);
             } catch (KvFerryException e) {
                 fail(e);
             } catch (RuntimeException | Error e) {
-                // Errors too: a share that did not run must not pass for one that did.
+                // Errors too: a slice that did not run must not pass for one that did.
                 fail(
                         new KvFerryException(
                                 ErrorCode.INTERNAL,
@@ -101,7 +101,7 @@ final class TcpTransfer implements Exchange.Job {
         }
     }
 
-    private void carry(int share) {
+    private void carry(int slice) {
         Lane lane = null;
         Wire wire = null;
         boolean healthy = false;
@@ -109,7 +109,7 @@ final class TcpTransfer implements Exchange.Job {
             lane = peer.borrow(request.deadline(), this);
             wire = use(lane.wire);
             try {
-                exchange(lane, share);
+                carry(lane, slice);
             } catch (IOException e) {
                 if (!lane.used || wire.received() > 0 || wire.isExpired() || ended()) {
                     throw e;
@@ -123,11 +123,11 @@ final class TcpTransfer implements Exchange.Job {
                 lane = null;
                 lane = peer.replace(dead, request.deadline());
                 wire = use(lane.wire);
-                if (unsettled[share] != 0) {
-                    fence(lane, new long[] {unsettled[share]});
-                    unsettled[share] = 0;
+                if (unsettled[slice] != 0) {
+                    fence(lane, new long[] {unsettled[slice]});
+                    unsettled[slice] = 0;
                 }
-                exchange(lane, share);
+                carry(lane, slice);
             }
             healthy = true;
         } catch (IOException e) {
@@ -160,23 +160,23 @@ final class TcpTransfer implements Exchange.Job {
         return true;
     }
 
-    private void exchange(Lane lane, int share) throws IOException {
-        Exchange exchange = lane.exchange(peer, context.regions());
+    private void carry(Lane lane, int slice) throws IOException {
+        DataClient client = lane.client(peer, context.regions());
         long token = write() && peer.batches() ? context.newToken() : 0;
-        unsettled[share] = token;
+        unsettled[slice] = token;
         try {
-            exchange.run(lane.wire, runner.share(share), this, token);
-            unsettled[share] = 0;
+            client.run(lane.wire, runner.slice(slice), this, token);
+            unsettled[slice] = 0;
         } finally {
-            if (exchange.failedRange >= 0) {
-                failedRange = exchange.failedRange;
+            if (client.failedRange >= 0) {
+                failedRange = client.failedRange;
             }
         }
     }
 
     private void fence(Lane lane, long[] tokens) throws IOException {
-        if (lane.exchange(peer, context.regions()) instanceof BatchExchange exchange) {
-            exchange.fence(lane.wire, tokens);
+        if (lane.client(peer, context.regions()) instanceof BatchDataClient client) {
+            client.fence(lane.wire, tokens);
         }
     }
 

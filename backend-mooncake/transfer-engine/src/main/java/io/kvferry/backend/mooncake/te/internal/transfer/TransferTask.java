@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Guarantee;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSet;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
@@ -33,7 +33,7 @@ import java.util.concurrent.CompletionStage;
 /// Threading: [#run] once, in any thread; the rest from any. When the outcome is there, no thread
 /// of this engine touches the local ranges any more; when it is quiet, nothing of it changes the
 /// peer's memory.
-public final class TransferTask implements Transfer, Runnable, Holders.Holder {
+public final class TransferTask implements EngineTransfer, Runnable, Holders.Holder {
     private static final Logger LOG = LoggerFactory.getLogger(TransferTask.class);
     private static final GateSet NONE = new GateSet();
 
@@ -41,18 +41,18 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
             new Failed(
                     new Failure(ErrorCode.NO_MEMORY, "no heap memory to run a transfer with"), -1);
 
-    private final TransferRequest request;
+    private final EngineRequest request;
     private final TransferContext context;
     private final Ranges ranges;
     private volatile GateSet held = NONE;
-    private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
+    private final CompletableFuture<EngineOutcome> outcome = new CompletableFuture<>();
     private final CompletableFuture<Void> quiet = new CompletableFuture<>();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
     private volatile @Nullable SameHostTransfer sameHost;
     private int failedRange = -1;
 
-    public TransferTask(TransferRequest request, TransferContext context) {
+    public TransferTask(EngineRequest request, TransferContext context) {
         this.request = request;
         this.context = context;
         this.ranges = request.ranges();
@@ -63,7 +63,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
         boolean told = false;
         try {
             context.holders().add(this);
-            TransferOutcome end = attempt();
+            EngineOutcome end = attempt();
             told = true;
             outcome.complete(end);
             awaitQuiet();
@@ -77,13 +77,13 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
     }
 
     /// Runs the transfer in this thread, and returns when it is quiet on both sides.
-    public TransferOutcome execute() {
+    public EngineOutcome execute() {
         run();
         return outcome.join();
     }
 
     /// Throws nothing unless there is no memory for a failure.
-    private TransferOutcome attempt() {
+    private EngineOutcome attempt() {
         held = context.gateSets().take();
         try {
             checkOpen();
@@ -302,7 +302,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
     }
 
     @Override
-    public CompletionStage<TransferOutcome> outcome() {
+    public CompletionStage<EngineOutcome> outcome() {
         return outcome.minimalCompletionStage();
     }
 

@@ -10,7 +10,7 @@ import io.kvferry.backend.mooncake.te.CrossMemorySupport;
 import io.kvferry.backend.mooncake.te.EngineProcess;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -47,7 +47,7 @@ class CmaCopierTest {
     private MemorySegment far;
     private ControlPage control;
     private CmaCopier copier;
-    private Share whole;
+    private Slice whole;
     private int announced;
     private int failedAt = -1;
 
@@ -69,7 +69,7 @@ class CmaCopierTest {
                                 near.address() + CALL + 100,
                                 far.address() + CALL + 100,
                                 BYTES - CALL - 100);
-        whole = Share.cut(ranges, 1)[0];
+        whole = Slice.cut(ranges, 1)[0];
     }
 
     @AfterEach
@@ -113,7 +113,7 @@ class CmaCopierTest {
             public void requireGoingOn() {}
 
             @Override
-            public void announce(int lane) {
+            public void announce(int mark) {
                 if (++announced == call) {
                     before.run();
                 }
@@ -129,7 +129,7 @@ class CmaCopierTest {
         };
     }
 
-    /// Carries the share, with something happening before the second call, and expects that only
+    /// Carries the slice, with something happening before the second call, and expects that only
     /// the first one copied anything.
     private void endsBeforeTheSecondCall(Runnable event, ErrorCode code) {
         assertThatThrownBy(() -> copier.carry(job(2, event), 0, whole))
@@ -209,7 +209,7 @@ class CmaCopierTest {
             var ranges =
                     Ranges.of(near.address(), mapped.address(), 4 << 10)
                             .add(near.address(), mapped.address() + (4 << 10), 12 << 10);
-            copier.carry(job(0, () -> {}), 0, Share.cut(ranges, 1)[0]);
+            copier.carry(job(0, () -> {}), 0, Slice.cut(ranges, 1)[0]);
         }
     }
 

@@ -10,7 +10,7 @@ import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -76,12 +76,12 @@ class MappedCopierTest {
         control.openGrant(GRANT, TOKEN, extents, 0);
     }
 
-    private Share whole() {
+    private Slice whole() {
         // Two ranges with the border inside a call.
         var ranges =
                 Ranges.of(near.address(), THERE, CALL + 100)
                         .add(near.address() + CALL + 100, THERE + CALL + 100, BYTES - CALL - 100);
-        return Share.cut(ranges, 1)[0];
+        return Slice.cut(ranges, 1)[0];
     }
 
     /// Does something before the call of that number, counted from 1.
@@ -111,7 +111,7 @@ class MappedCopierTest {
             public void requireGoingOn() {}
 
             @Override
-            public void announce(int lane) {
+            public void announce(int mark) {
                 if (++announced == call) {
                     before.run();
                 }
@@ -180,7 +180,7 @@ class MappedCopierTest {
                 Ranges.of(near.address(), THERE + CALL, 4096)
                         .add(near.address(), THERE + 8192, 4096)
                         .add(near.address(), THERE + 4096, 64);
-        assertThatThrownBy(() -> copier.carry(job(0, () -> {}), 0, Share.cut(ranges, 1)[0]))
+        assertThatThrownBy(() -> copier.carry(job(0, () -> {}), 0, Slice.cut(ranges, 1)[0]))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.LEASE_EXPIRED));

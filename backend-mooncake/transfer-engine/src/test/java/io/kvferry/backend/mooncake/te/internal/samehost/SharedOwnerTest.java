@@ -57,30 +57,30 @@ class SharedOwnerTest {
             var page = ControlPage.open(file, files.control(), INCARNATION, arena);
             int first = owner.openGrant(11, SOME);
             int second = owner.openGrant(12, SOME);
-            var lanes = new SharedLanes(page, 0);
-            int lane = lanes.enter();
-            lanes.announce(lane);
+            var marks = new CopyMarks(page, 0);
+            int mark = marks.enter();
+            marks.announce(mark);
             assertTimesOut(owner, first); // it may be under any of them
-            lanes.under(lane, second);
+            marks.under(mark, second);
             owner.closeGrant(first, SOME, SHORT);
-            lanes.announce(lane); // the next call of the same copy
+            marks.announce(mark); // the next call of the same copy
             assertTimesOut(owner, second);
-            lanes.exit(lane);
+            marks.exit(mark);
             owner.closeGrant(second, SOME, SHORT);
 
-            // The lane is used again, under nothing that is known yet.
+            // The mark is used again, under nothing that is known yet.
             int third = owner.openGrant(13, SOME);
-            lane = lanes.enter();
-            lanes.announce(lane);
+            mark = marks.enter();
+            marks.announce(mark);
             assertTimesOut(owner, third);
-            lanes.exit(lane);
+            marks.exit(mark);
             owner.closeGrant(third, SOME, SHORT);
         }
     }
 
     /// The next user takes the lock of one that has ended as soon as it is free.
     @Test
-    void theAnnouncementOfTheNextUserOfALaneStays() throws Exception {
+    void theAnnouncementOfTheNextUserOfAMarkStays() throws Exception {
         var files = new SharedFolder(folder, INCARNATION);
         try (var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
                 var arena = Arena.ofShared();
@@ -183,7 +183,7 @@ class SharedOwnerTest {
         public void requireGoingOn() {}
 
         @Override
-        public void announce(int lane) {}
+        public void announce(int mark) {}
 
         @Override
         public void touched() {}

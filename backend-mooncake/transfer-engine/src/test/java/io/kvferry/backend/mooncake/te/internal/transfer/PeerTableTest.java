@@ -65,8 +65,8 @@ class PeerTableTest {
             var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
             var table = new PeerTable(directory, config, watchdog);
             var peer = table.find(names[0], Deadline.in(SOON));
-            var lanes = peer.shared().orElseThrow().lanes();
-            int lane = lanes.enter();
+            var marks = peer.shared().orElseThrow().marks();
+            int mark = marks.enter();
             owner.close();
             var limit = Deadline.in(SOON);
             while (!peer.isDropped()) {
@@ -79,7 +79,7 @@ class PeerTableTest {
                 return true;
             });
             assertThat(ticks.await(5, TimeUnit.SECONDS)).as("the clock goes on").isTrue();
-            lanes.exit(lane);
+            marks.exit(mark);
             table.close();
         }
     }
@@ -108,7 +108,7 @@ class PeerTableTest {
             assertThat(peer.shared()).isPresent();
             assertThat(peer.attachAgain()).isEmpty();
             table.close();
-            assertThat(peer.shared().orElseThrow().lanes().isClosed()).isTrue();
+            assertThat(peer.shared().orElseThrow().marks().isClosed()).isTrue();
         }
     }
 

@@ -7,7 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
-import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
@@ -43,7 +43,7 @@ class PeerTest {
     private static final int O_NONBLOCK = 04000;
 
     /// A job that has nothing to do.
-    private static final class Idle implements Exchange.Job {
+    private static final class Idle implements DataClient.Job {
         @Override
         public boolean write() {
             return false;

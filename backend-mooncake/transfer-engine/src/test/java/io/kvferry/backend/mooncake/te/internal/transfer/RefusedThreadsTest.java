@@ -5,11 +5,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
@@ -124,13 +124,13 @@ class RefusedThreadsTest {
             this.far.fill(write ? 0 : value);
         }
 
-        TransferRequest request(JavaTransferEngine there, WriteGrant grant) {
+        EngineRequest request(JavaTransferEngine there, WriteGrant grant) {
             var name = there.info().segmentName();
             var ranges = Ranges.of(near.address(), far.address(), near.byteSize());
             return write
-                    ? TransferRequest.write(name, ranges, Deadline.in(LONG))
+                    ? EngineRequest.write(name, ranges, Deadline.in(LONG))
                             .withCapability(grant.token())
-                    : TransferRequest.read(name, ranges, Deadline.in(LONG));
+                    : EngineRequest.read(name, ranges, Deadline.in(LONG));
         }
     }
 
@@ -142,7 +142,7 @@ class RefusedThreadsTest {
             Random random)
             throws Exception {
         var grants = new ArrayList<WriteGrant>();
-        var transfers = new ArrayList<Transfer>();
+        var transfers = new ArrayList<EngineTransfer>();
         for (var piece : pieces) {
             var grant = there.grant(piece.far.address(), piece.far.byteSize());
             var task = new TransferTask(piece.request(there, grant), context);
@@ -158,7 +158,7 @@ class RefusedThreadsTest {
             var outcome =
                     transfers.get(i).outcome().toCompletableFuture().get(90, TimeUnit.SECONDS);
             transfers.get(i).quiesced().toCompletableFuture().get(90, TimeUnit.SECONDS);
-            if (outcome instanceof TransferOutcome.Completed) {
+            if (outcome instanceof EngineOutcome.Completed) {
                 assertThat(isAll(piece.write ? piece.far : piece.near, piece.value))
                         .as("%s of piece %d", outcome, i)
                         .isTrue();

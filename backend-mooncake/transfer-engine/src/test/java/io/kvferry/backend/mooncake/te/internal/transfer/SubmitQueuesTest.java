@@ -4,9 +4,9 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
@@ -45,7 +45,7 @@ class SubmitQueuesTest {
     }
 
     private static TransferTask task(TransferContext context) {
-        var request = TransferRequest.read("there", Ranges.of(1, 1, 1), Deadline.in(SOON));
+        var request = EngineRequest.read("there", Ranges.of(1, 1, 1), Deadline.in(SOON));
         return new TransferTask(request, context);
     }
 

@@ -13,49 +13,49 @@ import java.util.concurrent.LinkedBlockingDeque;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// The lanes for calls of one kind. A caller takes one, fills its memory, has it make the call, and
-/// gives it back; with all of them in calls that are overdue, there is none at once.
+/// The threads for calls of one kind. A caller takes one, fills its memory, has it make the call,
+/// and gives it back; with all of them in calls that are overdue, there is none at once.
 ///
 /// Threading: any thread.
-final class Lanes {
+final class CallThreads {
     /// How often a waiting caller looks whether all calls have become overdue.
     private static final long LOOK_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
 
     private final int size;
 
     /// Used last is taken first: what is not needed keeps no memory.
-    private final BlockingDeque<Lane> idle;
+    private final BlockingDeque<CallThread> idle;
 
     private final AtomicInteger overdue = new AtomicInteger();
-    private final List<Lane> drained = new ArrayList<>(); // only the thread that drains
+    private final List<CallThread> drained = new ArrayList<>(); // only the thread that drains
     private volatile boolean closed;
     private volatile boolean used;
     private volatile long lastUse;
 
-    Lanes(int size, String name) {
+    CallThreads(int size, String name) {
         this.size = size;
         this.idle = new LinkedBlockingDeque<>(size);
         for (int i = 0; i < size; i++) {
-            idle.add(new Lane(this, name + "-" + i));
+            idle.add(new CallThread(this, name + "-" + i));
         }
     }
 
     /// Null when none comes free in time, after [#drain] began, or when the thread is interrupted.
-    @Nullable Lane take(Deadline limit) {
+    @Nullable CallThread take(Deadline limit) {
         lastUse = System.nanoTime();
         used = true;
-        Lane lane = closed ? null : idle.poll();
-        while (lane == null && !closed && mayComeFree(limit)) {
-            lane = poll(limit);
+        CallThread thread = closed ? null : idle.poll();
+        while (thread == null && !closed && mayComeFree(limit)) {
+            thread = poll(limit);
         }
-        return lane;
+        return thread;
     }
 
     private boolean mayComeFree(Deadline limit) {
         return overdue.get() < size && !limit.passed() && !Thread.currentThread().isInterrupted();
     }
 
-    private @Nullable Lane poll(Deadline limit) {
+    private @Nullable CallThread poll(Deadline limit) {
         try {
             return idle.poll(Math.min(LOOK_NANOS, limit.remainingNanos()), TimeUnit.NANOSECONDS);
         } catch (InterruptedException _) {
@@ -64,14 +64,14 @@ final class Lanes {
         }
     }
 
-    /// Whether a caller has asked for a lane within the last so much time.
+    /// Whether a caller has asked for a thread within the last so much time.
     boolean usedWithin(Duration time) {
         return used && System.nanoTime() - lastUse < time.toNanos();
     }
 
-    void give(Lane lane) {
-        lane.memory().reset();
-        idle.addFirst(lane);
+    void give(CallThread thread) {
+        thread.memory().reset();
+        idle.addFirst(thread);
     }
 
     /// A caller does not wait for its call any more.
@@ -85,9 +85,9 @@ final class Lanes {
     }
 
     /// An overdue call has returned.
-    void recover(Lane lane) {
+    void recover(CallThread thread) {
         overdue.decrementAndGet();
-        give(lane);
+        give(thread);
     }
 
     /// Calls that nobody waits for any more.
@@ -95,28 +95,28 @@ final class Lanes {
         return overdue.get();
     }
 
-    /// Takes all lanes, for good, when their calls have ended.
+    /// Takes all threads, for good, when their calls have ended.
     ///
     /// @return false when one did not return in time: then the library must stay as it is
     boolean drain(Deadline limit) {
         closed = true;
         while (drained.size() < size) {
-            Lane lane = idle.poll();
-            if (lane == null && mayComeFree(limit)) {
-                lane = poll(limit);
-            } else if (lane == null) {
+            CallThread thread = idle.poll();
+            if (thread == null && mayComeFree(limit)) {
+                thread = poll(limit);
+            } else if (thread == null) {
                 return false;
             }
-            if (lane != null) {
-                drained.add(lane);
+            if (thread != null) {
+                drained.add(thread);
             }
         }
         return true;
     }
 
-    /// Ends the lanes that were drained, after the library has ended what used their memory.
+    /// Ends the threads that were drained, after the library has ended what used their memory.
     void free() {
-        drained.forEach(Lane::close);
+        drained.forEach(CallThread::close);
         drained.clear();
     }
 }

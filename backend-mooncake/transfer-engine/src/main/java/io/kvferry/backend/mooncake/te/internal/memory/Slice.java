@@ -8,15 +8,15 @@ import io.kvferry.backend.mooncake.te.Ranges;
 ///
 /// @param firstRange the range that holds byte `from`
 /// @param firstOffset where in that range the part begins
-public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
-    /// A share border inside a range falls on a multiple of this.
+public record Slice(Ranges ranges, int firstRange, long firstOffset, long bytes) {
+    /// A slice border inside a range falls on a multiple of this.
     private static final long GRAIN = 4096;
 
-    private static final Share NONE = new Share(new Ranges(1), 0, 0, 0);
+    private static final Slice NONE = new Slice(new Ranges(1), 0, 0, 0);
 
-    /// Cuts a transfer into `parts` shares of about equal size.
-    public static Share[] cut(Ranges ranges, int parts) {
-        var shares = new Share[parts];
+    /// Cuts a transfer into `parts` slices of about equal size.
+    public static Slice[] cut(Ranges ranges, int parts) {
+        var slices = new Slice[parts];
         long total = ranges.totalBytes();
         int range = 0;
         long before = 0;
@@ -27,15 +27,15 @@ public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes)
                 before += ranges.bytes(range);
                 range++;
             }
-            shares[i] = new Share(ranges, range, from - before, to - from);
+            slices[i] = new Slice(ranges, range, from - before, to - from);
             from = to;
         }
-        return shares;
+        return slices;
     }
 
-    /// Walks over the non-empty pieces of a share; made once, used for one share after the other.
+    /// Walks over the non-empty pieces of a slice; made once, used for one slice after the other.
     public static final class Cursor {
-        private Share share = NONE;
+        private Slice slice = NONE;
         private int nextRange;
         private long nextOffset;
         private long left;
@@ -43,9 +43,9 @@ public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes)
         private long offset;
         private long bytes;
 
-        /// Goes to the start of a share.
-        public Cursor start(Share of) {
-            share = of;
+        /// Goes to the start of a slice.
+        public Cursor start(Slice of) {
+            slice = of;
             nextRange = of.firstRange;
             nextOffset = of.firstOffset;
             left = of.bytes;
@@ -56,7 +56,7 @@ public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes)
             while (left > 0) {
                 range = nextRange;
                 offset = nextOffset;
-                bytes = Math.min(left, share.ranges.bytes(range) - offset);
+                bytes = Math.min(left, slice.ranges.bytes(range) - offset);
                 nextRange++;
                 nextOffset = 0;
                 left -= bytes;
@@ -72,7 +72,7 @@ public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes)
         }
 
         public void moveTo(Cursor other) {
-            share = other.share;
+            slice = other.slice;
             nextRange = other.nextRange;
             nextOffset = other.nextOffset;
             left = other.left;
@@ -87,11 +87,11 @@ public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes)
         }
 
         public long localAddress() {
-            return share.ranges.localAddress(range) + offset;
+            return slice.ranges.localAddress(range) + offset;
         }
 
         public long remoteAddress() {
-            return share.ranges.remoteAddress(range) + offset;
+            return slice.ranges.remoteAddress(range) + offset;
         }
     }
 }

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 
 import org.junit.jupiter.api.Test;
 
@@ -12,11 +12,11 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
-class ShareRunnerTest {
+class SliceRunnerTest {
     /// Whoever reuses the memory after the end must not meet a helper that still copies.
     @Test
     void awaitsTheHelpersThatCameWhereThereIsNoThreadForMore() {
-        var runner = new ShareRunner(Share.cut(Ranges.of(0, 0, 1 << 20), 4));
+        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 4));
         var caller = Thread.currentThread();
         var came = new CountDownLatch(1);
         var goOn = new CountDownLatch(1);

@@ -7,23 +7,23 @@ import io.kvferry.spi.Deadline;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// The lanes of this process in a peer's control page: whoever copies holds one and announces each
+/// The marks of this process in a peer's control page: whoever copies holds one and announces each
 /// copy in it, see [ControlPage].
 ///
-/// Threading: any thread; a lane belongs to whoever entered it.
-public final class SharedLanes {
+/// Threading: any thread; a mark belongs to whoever entered it.
+public final class CopyMarks {
     private final ControlPage control;
     private final int user;
     private final UseGate gate = new UseGate();
-    private final AtomicInteger free = new AtomicInteger((1 << ControlPage.LANES) - 1);
+    private final AtomicInteger free = new AtomicInteger((1 << ControlPage.MARKS) - 1);
     private final AtomicLong copies = new AtomicLong();
 
-    /// @param user whose lanes they are; nobody else writes them
-    SharedLanes(ControlPage control, int user) {
+    /// @param user whose marks they are; nobody else writes them
+    CopyMarks(ControlPage control, int user) {
         this.control = control;
         this.user = user;
-        for (int lane = 0; lane < ControlPage.LANES; lane++) {
-            control.setWord(user, lane, 0);
+        for (int mark = 0; mark < ControlPage.MARKS; mark++) {
+            control.setWord(user, mark, 0);
         }
     }
 
@@ -32,41 +32,41 @@ public final class SharedLanes {
         if (!gate.enter()) {
             return -1;
         }
-        int lane = take();
-        if (lane < 0) {
+        int mark = take();
+        if (mark < 0) {
             gate.exit();
         } else {
-            control.setLaneGrant(user, lane, ControlPage.ANY_GRANT);
+            control.setMarkGrant(user, mark, ControlPage.ANY_GRANT);
         }
-        return lane;
+        return mark;
     }
 
     /// Before what the copy needs is looked at. It ends the copy that was announced before.
-    public void announce(int lane) {
-        control.setWord(user, lane, copies.incrementAndGet());
+    public void announce(int mark) {
+        control.setWord(user, mark, copies.incrementAndGet());
     }
 
     /// Copies until [#exit] belong to this grant alone: nobody who closes another one need wait for
     /// it.
-    public void under(int lane, int grant) {
-        control.setLaneGrant(user, lane, grant);
+    public void under(int mark, int grant) {
+        control.setMarkGrant(user, mark, grant);
     }
 
-    public void exit(int lane) {
-        control.setWord(user, lane, 0);
-        free.getAndUpdate(seen -> seen | 1 << lane);
+    public void exit(int mark) {
+        control.setWord(user, mark, 0);
+        free.getAndUpdate(seen -> seen | 1 << mark);
         gate.exit();
     }
 
     private int take() {
         while (true) {
             int seen = free.get();
-            int lane = Integer.numberOfTrailingZeros(seen);
+            int mark = Integer.numberOfTrailingZeros(seen);
             if (seen == 0) {
                 return -1;
             }
-            if (free.compareAndSet(seen, seen & ~(1 << lane))) {
-                return lane;
+            if (free.compareAndSet(seen, seen & ~(1 << mark))) {
+                return mark;
             }
         }
     }

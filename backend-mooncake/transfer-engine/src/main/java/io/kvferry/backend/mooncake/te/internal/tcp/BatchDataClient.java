@@ -2,8 +2,8 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
-import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice.Cursor;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -14,7 +14,7 @@ import java.nio.ByteBuffer;
 import java.util.zip.CRC32C;
 
 /// The asking side of kvferry's batch messages, see [DataFrames].
-public final class BatchExchange extends Exchange {
+public final class BatchDataClient extends DataClient {
     /// Unanswered messages at most.
     private static final int OPEN_MESSAGES = 4;
 
@@ -28,20 +28,21 @@ public final class BatchExchange extends Exchange {
     private long token;
 
     /// @param incarnation short form of the peer's
-    public BatchExchange(RegionTable regions, String peerName, long incarnation, boolean checked) {
+    public BatchDataClient(
+            RegionTable regions, String peerName, long incarnation, boolean checked) {
         super(regions, peerName);
         this.incarnation = incarnation;
         this.sum = checked ? new CRC32C() : null;
     }
 
     @Override
-    public void run(Wire wire, Share share, Job job, long token) throws IOException {
+    public void run(Wire wire, Slice slice, Job job, long token) throws IOException {
         failedRange = -1;
         write = job.write();
         capability = job.capability();
         this.token = token;
-        asked.start(share);
-        answered.start(share);
+        asked.start(slice);
+        answered.start(slice);
         int open = 0;
         try {
             while (true) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -12,32 +12,32 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Runs the shares of one transfer, whatever copies them: in the calling thread, and in helpers for
-/// a large one. All take shares in turn until none is left or the transfer has ended, so that it
+/// Runs the slices of one transfer, whatever copies them: in the calling thread, and in helpers for
+/// a large one. All take slices in turn until none is left or the transfer has ended, so that it
 /// ends even if no helper ever comes.
 ///
 /// Threading: [#run] once; the rest from any thread.
-final class ShareRunner {
-    private final Share[] shares;
+final class SliceRunner {
+    private final Slice[] slices;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition helperLeft = lock.newCondition();
-    private int nextShare;
+    private int nextSlice;
     private int helpers;
     private boolean late;
     private boolean stopped;
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
 
-    ShareRunner(Share[] shares) {
-        this.shares = shares;
+    SliceRunner(Slice[] slices) {
+        this.slices = slices;
     }
 
     /// @param threads this one included
     /// @param pool where helpers come from; may refuse
-    /// @param body of each thread: it claims shares, and reports failures by [#fail]
+    /// @param body of each thread: it claims slices, and reports failures by [#fail]
     /// @throws KvFerryException what ended it early
     void run(int threads, Executor pool, Runnable body) {
-        for (int i = 1; i < Math.min(threads, shares.length); i++) {
+        for (int i = 1; i < Math.min(threads, slices.length); i++) {
             try {
                 pool.execute(() -> help(body));
             } catch (RejectedExecutionException
@@ -91,7 +91,7 @@ final class ShareRunner {
         } catch (KvFerryException e) {
             fail(e);
         } catch (RuntimeException | Error e) {
-            // Errors too: a share that did not run must not pass for one that did.
+            // Errors too: a slice that did not run must not pass for one that did.
             fail(new KvFerryException(ErrorCode.INTERNAL, "a part of a transfer failed: " + e, e));
         }
     }
@@ -118,25 +118,25 @@ final class ShareRunner {
         }
     }
 
-    /// The next share, by its index; -1 when there is none, or the transfer has ended.
+    /// The next slice, by its index; -1 when there is none, or the transfer has ended.
     int claim() {
         lock.lock();
         try {
-            return !stopped && !ended() && nextShare < shares.length ? nextShare++ : -1;
+            return !stopped && !ended() && nextSlice < slices.length ? nextSlice++ : -1;
         } finally {
             lock.unlock();
         }
     }
 
-    Share share(int index) {
-        return shares[index];
+    Slice slice(int index) {
+        return slices[index];
     }
 
-    int shares() {
-        return shares.length;
+    int slices() {
+        return slices.length;
     }
 
-    /// Hands out no more shares; what is carried goes on.
+    /// Hands out no more slices; what is carried goes on.
     void stop() {
         lock.lock();
         try {

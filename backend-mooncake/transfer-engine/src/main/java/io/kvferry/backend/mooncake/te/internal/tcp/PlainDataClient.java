@@ -2,8 +2,8 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
-import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice.Cursor;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -14,26 +14,26 @@ import java.io.IOException;
 /// one it is, two READs of one byte tell. On a connection that is kept, a one-byte READ after the
 /// last WRITE shows that the server got that far; otherwise the server's close does. Both are more
 /// than version 1 promises, so that the outcome still says [Guarantee#SENT].
-public final class PlainExchange extends Exchange {
+public final class PlainDataClient extends DataClient {
     private final PeerHabit habit;
     private final Cursor piece = new Cursor();
     private final Cursor asking = new Cursor();
 
     /// @param habit of the peer, which all its connections learn
-    public PlainExchange(RegionTable regions, String peerName, PeerHabit habit) {
+    public PlainDataClient(RegionTable regions, String peerName, PeerHabit habit) {
         super(regions, peerName);
         this.habit = habit;
     }
 
     @Override
-    public void run(Wire wire, Share share, Job job, long token) throws IOException {
+    public void run(Wire wire, Slice slice, Job job, long token) throws IOException {
         failedRange = -1;
-        piece.start(share);
+        piece.start(slice);
         if (habit.kind() == PeerHabit.Kind.UNKNOWN) {
-            learn(asking.start(share), job);
+            learn(asking.start(slice), job);
         }
         if (habit.kind() == PeerHabit.Kind.KEEPS_OPEN) {
-            pipeline(wire, asking.start(share), job);
+            pipeline(wire, asking.start(slice), job);
         } else {
             oneByOne(job);
         }

@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.memory.Share;
-import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice;
+import io.kvferry.backend.mooncake.te.internal.memory.Slice.Cursor;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -13,21 +13,21 @@ import org.jspecify.annotations.Nullable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 
-/// The asking side of the data port with receipts (version 2): one share of a transfer over one
-/// connection. Belongs to a connection and is used for one share after the other, so that a
+/// The asking side of the data port with receipts (version 2): one slice of a transfer over one
+/// connection. Belongs to a connection and is used for one slice after the other, so that a
 /// transfer allocates none of it.
 ///
 /// Requests go ahead of their replies, up to a window, so that a batch of short ranges costs about
 /// one round trip. A server reads one request after the other from the stream and needs to know
 /// nothing about it.
 ///
-/// Not for version 1 ([PlainExchange]) nor for batches ([BatchExchange]).
-public class Exchange {
+/// Not for version 1 ([PlainDataClient]) nor for batches ([BatchDataClient]).
+public class DataClient {
     /// Unanswered requests on one connection at most. Their headers (1.5 KiB) and receipts (0.5
     /// KiB) fit into any socket buffer, so neither side can block the other.
     static final int WINDOW = 64;
 
-    /// The transfer that a share is part of.
+    /// The transfer that a slice is part of.
     public interface Job {
         boolean write();
 
@@ -52,26 +52,26 @@ public class Exchange {
     /// The range that was refused.
     public int failedRange = -1;
 
-    public Exchange(RegionTable regions, String peerName) {
+    public DataClient(RegionTable regions, String peerName) {
         this.regions = regions;
         this.peerName = peerName;
     }
 
-    /// Runs the whole share from its start.
+    /// Runs the whole slice from its start.
     ///
     /// @param token names this attempt to peers that can refuse its late bytes
     /// @throws IOException when the connection fails; whether anything arrived, [Wire#received]
     ///   tells
     /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of
     ///   no use then
-    public void run(Wire wire, Share share, Job job, long token) throws IOException {
+    public void run(Wire wire, Slice slice, Job job, long token) throws IOException {
         failedRange = -1;
-        Cursor acknowledged = first.start(share);
+        Cursor acknowledged = first.start(slice);
         try {
             if (job.write()) {
-                write(wire, second.start(share), acknowledged, job);
+                write(wire, second.start(slice), acknowledged, job);
             } else {
-                read(wire, second.start(share), acknowledged, job);
+                read(wire, second.start(slice), acknowledged, job);
             }
         } catch (IOException e) {
             throw job.write() ? refusalBehind(e, wire, acknowledged) : e;

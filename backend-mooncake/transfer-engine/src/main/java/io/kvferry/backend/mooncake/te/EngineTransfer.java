@@ -6,9 +6,9 @@ import java.util.concurrent.CompletionStage;
 /// A transfer in flight.
 ///
 /// Threading: any thread. Stages complete on engine threads; what depends on them must not block.
-public interface Transfer {
+public interface EngineTransfer {
     /// Completes normally, once, with the outcome.
-    CompletionStage<TransferOutcome> outcome();
+    CompletionStage<EngineOutcome> outcome();
 
     /// Completes normally when nothing of this transfer touches local memory any more, nor changes
     /// the peer's; never before [#outcome]. Only then may buffers be reused.

@@ -16,20 +16,20 @@ import java.util.function.LongSupplier;
 
 /// A thread that calls the library, and the memory of its call.
 ///
-/// Threading: the caller that took it from its [Lanes], until it gives it back.
-final class Lane {
-    /// The call has not returned in time. The lane goes back by itself when it does, and the caller
-    /// must not use it any more.
+/// Threading: the caller that took it from its [CallThreads], until it gives it back.
+final class CallThread {
+    /// The call has not returned in time. The thread goes back by itself when it does, and the
+    /// caller must not use it any more.
     static final long ABANDONED = Long.MIN_VALUE;
 
-    private static final Logger LOG = LoggerFactory.getLogger(Lane.class);
+    private static final Logger LOG = LoggerFactory.getLogger(CallThread.class);
 
-    private final Lanes lanes;
+    private final CallThreads threads;
     private final CallMemory memory = new CallMemory();
     private final ExecutorService thread;
 
-    Lane(Lanes lanes, String name) {
-        this.lanes = lanes;
+    CallThread(CallThreads threads, String name) {
+        this.threads = threads;
         this.thread =
                 Executors.newSingleThreadExecutor(
                         Thread.ofPlatform().daemon().name(name).factory());
@@ -80,7 +80,7 @@ final class Lane {
                 if (state.compareAndSet(State.RUNNING, State.RETURNED)) {
                     returned.countDown();
                 } else {
-                    lanes.recover(Lane.this);
+                    threads.recover(CallThread.this);
                 }
             }
         }
@@ -93,11 +93,11 @@ final class Lane {
             } catch (InterruptedException _) {
                 Thread.currentThread().interrupt();
             }
-            lanes.lose();
+            threads.lose();
             if (state.compareAndSet(State.RUNNING, State.ABANDONED)) {
                 return ABANDONED;
             }
-            lanes.found();
+            threads.found();
             return answer;
         }
     }

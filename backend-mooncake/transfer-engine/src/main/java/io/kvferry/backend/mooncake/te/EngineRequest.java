@@ -21,7 +21,7 @@ import java.util.Optional;
 /// @param memoryKey [TransferEngine#memoryKey] of the peer, 0 for none; names nothing beside a
 ///   capability
 /// @param notification sent after the data has been applied, and only if all of it was
-public record TransferRequest(
+public record EngineRequest(
         Operation operation,
         String segmentName,
         Ranges ranges,
@@ -30,7 +30,7 @@ public record TransferRequest(
         long capability,
         long memoryKey,
         Optional<Notification> notification) {
-    public TransferRequest {
+    public EngineRequest {
         Objects.requireNonNull(operation, "operation");
         Objects.requireNonNull(segmentName, "segmentName");
         Objects.requireNonNull(ranges, "ranges");
@@ -39,18 +39,18 @@ public record TransferRequest(
         Objects.requireNonNull(notification, "notification");
     }
 
-    public static TransferRequest write(String segmentName, Ranges ranges, Deadline deadline) {
-        return new TransferRequest(
+    public static EngineRequest write(String segmentName, Ranges ranges, Deadline deadline) {
+        return new EngineRequest(
                 Operation.WRITE, segmentName, ranges, deadline, "", 0, 0, Optional.empty());
     }
 
-    public static TransferRequest read(String segmentName, Ranges ranges, Deadline deadline) {
-        return new TransferRequest(
+    public static EngineRequest read(String segmentName, Ranges ranges, Deadline deadline) {
+        return new EngineRequest(
                 Operation.READ, segmentName, ranges, deadline, "", 0, 0, Optional.empty());
     }
 
-    public TransferRequest withCapability(long token) {
-        return new TransferRequest(
+    public EngineRequest withCapability(long token) {
+        return new EngineRequest(
                 operation,
                 segmentName,
                 ranges,
@@ -61,8 +61,8 @@ public record TransferRequest(
                 notification);
     }
 
-    public TransferRequest withIncarnation(String incarnation) {
-        return new TransferRequest(
+    public EngineRequest withIncarnation(String incarnation) {
+        return new EngineRequest(
                 operation,
                 segmentName,
                 ranges,
