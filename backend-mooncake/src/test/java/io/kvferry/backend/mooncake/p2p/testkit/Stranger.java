@@ -174,9 +174,8 @@ public final class Stranger implements AutoCloseable {
     /// @return address of its bootstrap service
     public String serve(int tp, int pp) throws InterruptedException {
         var base = bootstrap();
-        var address = channel.listen("127.0.0.1", this::serve);
         for (int rank = 0; rank < tp * pp; rank++) {
-            register(base, rank % tp, rank / tp, address);
+            register(base, rank % tp, rank / tp, channel.listen("127.0.0.1", this::serve));
         }
         return base;
     }
