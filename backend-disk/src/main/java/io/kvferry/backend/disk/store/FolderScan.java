@@ -8,14 +8,18 @@ import io.kvferry.toolkit.disk.FolderNames;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.nio.file.DirectoryIteratorException;
+import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.FileTime;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -36,6 +40,15 @@ final class FolderScan {
 
     /// Files that are looked up in the catalog at a time, which holds others up as long.
     private static final int BATCH = 64;
+
+    private static final String MODIFIED = "lastModifiedTime";
+    private static final String CHANGED = "ctime";
+
+    /// The time of the last change is not known everywhere.
+    private static final String TEMP_ATTRIBUTES =
+            FileSystems.getDefault().supportedFileAttributeViews().contains("unix")
+                    ? "unix:" + MODIFIED + "," + CHANGED
+                    : MODIFIED;
 
     private record Found(KeyDigest digest, long bytes, long modifiedNanos) {}
 
@@ -217,11 +230,17 @@ final class FolderScan {
                         attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS)));
     }
 
-    /// Deletes unfinished files that nobody has written to for long.
+    /// Deletes unfinished files that nobody has changed for long.
     void reapTemps() {
-        long now = System.currentTimeMillis();
+        reapTemps(System.currentTimeMillis());
+    }
+
+    /// The same at a time that a test chooses. A file in progress may carry any modification time:
+    /// that of its use by the clock of its process, or that of the victim whose file it was. So the
+    /// time of its last change counts as well, which nobody can set.
+    void reapTemps(long now) {
         var times = core.config().times();
-        long oldestAllowed = now - times.tempMaxAge().toMillis();
+        long oldest = now - times.tempMaxAge().toMillis();
         // A victim's file that was not written over yet may have a time in the future, but no later
         // one than this; a later one means that the clock was set back.
         long latest = now + times.tempMaxAge().plus(times.recency()).toMillis();
@@ -229,15 +248,26 @@ final class FolderScan {
             forEachFile(
                     core.folder().temps(i),
                     file -> {
-                        long modified = Files.getLastModifiedTime(file).toMillis();
-                        boolean old = Math.min(now, modified) <= oldestAllowed;
-                        if ((old || modified > latest)
+                        var found =
+                                Files.readAttributes(
+                                        file, TEMP_ATTRIBUTES, LinkOption.NOFOLLOW_LINKS);
+                        if (isOver(found.get(MODIFIED), now, oldest, latest)
+                                && isOver(found.get(CHANGED), now, oldest, latest)
                                 && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
                                 && Files.deleteIfExists(file)) {
                             core.counters().reapedTemps.increment();
                         }
                     });
         }
+    }
+
+    /// Whether a file of this time is left over, as far as that time says; one that the platform
+    /// does not have says nothing.
+    private static boolean isOver(@Nullable Object time, long now, long oldest, long latest) {
+        if (!(time instanceof FileTime known)) {
+            return true;
+        }
+        return Math.min(now, known.toMillis()) <= oldest || known.toMillis() > latest;
     }
 
     /// Deletes every block; answers how many.

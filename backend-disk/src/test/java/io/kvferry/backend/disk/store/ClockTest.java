@@ -174,18 +174,55 @@ class ClockTest {
         }
     }
 
+    /// Its unfinished file carries a time that another process, or its own after its clock was set
+    /// back, takes for that of a file left over long ago.
+    @ParameterizedTest
+    @ValueSource(ints = {-30, 30})
+    void keepsUnfinishedFilesOfAProcessWithAnotherClock(int step) {
+        days.set(step);
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = StoreDriver.config(root).withQuota(FILE, 1, 1);
+        try (var store = BlockStore.open(config, calls, new Recency(60_000, clock, () -> 0))) {
+            var janitor = new FolderScan(store.core());
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("openOver") || call.equals("publish")) {
+                            janitor.reapTemps();
+                        }
+                        return 0;
+                    };
+            synchronized (calls.log) {
+                calls.log.clear(); // what opening does
+            }
+            save(store, keys("a new file ", 1));
+            save(store, keys("over its victim ", 1));
+            synchronized (calls.log) {
+                assertThat(calls.log).containsOnlyOnce("createNew", "openOver");
+            }
+            assertThat(store.stats().reapedTemps()).isZero();
+        }
+    }
+
     @Test
-    void deletesUnfinishedFilesOfALaterTimeOnceTheClockWasSetBack() throws Exception {
+    void deletesUnfinishedFilesThatNobodyChangedForLong() throws Exception {
         var config = StoreDriver.config(root);
         try (var store = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform())) {
             var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps(7);
+            var scan = new FolderScan(store.core());
+            long now = System.currentTimeMillis();
+            long later = now + config.times().tempMaxAge().toMillis() + 60_000;
+            for (int day : new int[] {-3, 0, 3}) {
+                var left = Files.write(temps.resolve("left"), new byte[10]);
+                Files.setLastModifiedTime(
+                        left, FileTime.fromMillis(now + Duration.ofDays(day).toMillis()));
+                scan.reapTemps(now);
+                assertThat(left).as("changed now, of day %d", day).exists();
+                scan.reapTemps(later);
+                assertThat(left).as("changed long ago, of day %d", day).doesNotExist();
+            }
             var left = Files.write(temps.resolve("left"), new byte[10]);
-            var live = Files.write(temps.resolve("live"), new byte[10]);
-            Files.setLastModifiedTime(left, FileTime.from(Instant.now().plus(Duration.ofDays(3))));
-            Files.setLastModifiedTime(live, FileTime.from(Instant.now().plusSeconds(50)));
-            new FolderScan(store.core()).reapTemps();
-            assertThat(left).doesNotExist();
-            assertThat(live).exists();
+            scan.reapTemps(now - Duration.ofDays(3).toMillis());
+            assertThat(left).as("the clock was set back").doesNotExist();
         }
     }
 }
