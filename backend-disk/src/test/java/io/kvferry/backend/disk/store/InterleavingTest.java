@@ -2,6 +2,7 @@
 package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.fail;
 
 import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.spi.ErrorCode;
@@ -203,11 +204,18 @@ class InterleavingTest {
         }
         if (what < 70) {
             Path file = file(member, i);
-            var result = member.load(i, random);
-            if (result.failedWith(ErrorCode.CORRUPT)) {
-                assertThat(damaged).as("%s", result).contains(file);
-            } else if (result != BlockResult.Done.LOADED) {
-                assertThat(result.failedWith(ErrorCode.MISS)).as("%s", result).isTrue();
+            try (var kept = new KeptFile(file, folder.resolve("kept"))) {
+                var result = member.load(i, random);
+                if (result.failedWith(ErrorCode.CORRUPT) && !damaged.contains(file)) {
+                    fail(
+                            "%s by member %d: %s",
+                            result,
+                            member.number,
+                            kept.describe(key(i), content(i, member.secret)));
+                } else if (!result.failedWith(ErrorCode.CORRUPT)
+                        && result != BlockResult.Done.LOADED) {
+                    assertThat(result.failedWith(ErrorCode.MISS)).as("%s", result).isTrue();
+                }
             }
             return "load " + i;
         }
