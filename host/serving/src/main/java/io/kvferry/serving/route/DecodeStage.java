@@ -99,9 +99,6 @@ final class DecodeStage {
                 }
                 attempts++;
                 lastError = upstream + " answered " + lastAnswer.status();
-                if (!lastAnswer.isBusy() && !carried.isEmpty()) {
-                    held.lost();
-                }
                 // A busy instance did not start to fetch.
                 carried = lastAnswer.isBusy() ? carried : Json.object();
             } catch (LegException e) {
@@ -157,6 +154,8 @@ final class DecodeStage {
             upstream.answered();
             if (answer.status() == 200 && !params.isEmpty()) {
                 held.fetched();
+            } else if (answer.status() >= 500 && !answer.isBusy() && !params.isEmpty()) {
+                held.lost();
             }
             if (answer.mayRetry()) {
                 return answer;

@@ -70,7 +70,9 @@ final class MooncakeStage {
                     if (job.call().answered()) {
                         return;
                     }
-                    partner.ended(upstream, false);
+                    if (!prefill.wasBusy()) {
+                        partner.ended(upstream, false);
+                    }
                 }
             } catch (Bootstrap.UnknownEngine e) {
                 lastError = String.valueOf(e.getMessage());
@@ -166,6 +168,16 @@ final class MooncakeStage {
             }
             answer.relayTo(job.call());
             return failure;
+        }
+
+        /// Whether the instance was busy, which says nothing about the engine.
+        boolean wasBusy() {
+            lock.lock();
+            try {
+                return refusal != null && refusal.isBusy();
+            } finally {
+                lock.unlock();
+            }
         }
 
         @Override
