@@ -14,10 +14,6 @@ import org.jspecify.annotations.Nullable;
 
 /// Loads and lookups of one I/O thread.
 final class BlockReader implements BlockSearch.Finder {
-    /// A block that is saved again and evicted again during each of so many reads is taken for
-    /// damaged.
-    private static final int MOST_READS = 3;
-
     private static final BlockResult MISS =
             BlockResult.Failed.of(
                     ErrorCode.MISS, "no such block; it was never saved or has been evicted");
@@ -43,18 +39,32 @@ final class BlockReader implements BlockSearch.Finder {
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
-    /// open, read, close, check, and copy to the caller's segments. Again when the check fails: a
-    /// file that is evicted while it is read may be written over.
+    /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:
+    /// a file that was evicted while it was read may have been written over, which is no damage. No
+    /// file loses its name to be written over while evictions stand still, so what fails then is
+    /// damaged, and still has its name. A miss where they cannot be stopped in time: nobody knows.
     BlockResult load(BlockTask task) {
         BlockResult result = attempt(task);
-        for (int reads = 1; damaged(result, task) && reads < MOST_READS; reads++) {
-            result = attempt(task);
-        }
         if (!damaged(result, task)) {
             return result;
         }
         task.enterIo();
-        return discard(task.key(), result);
+        if (!core.evictor().pause(task.deadlineNanos())) {
+            return MISS;
+        }
+        try {
+            if (!task.leaveIo()) {
+                return MISS; // discarded: the caller already got TIMEOUT
+            }
+            result = attempt(task);
+            if (!damaged(result, task)) {
+                return result;
+            }
+            task.enterIo();
+            return discard(task.key(), result);
+        } finally {
+            core.evictor().resume();
+        }
     }
 
     private static boolean damaged(BlockResult result, BlockTask task) {

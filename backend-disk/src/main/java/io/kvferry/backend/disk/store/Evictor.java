@@ -150,6 +150,17 @@ final class Evictor {
         }
     }
 
+    /// Stops all evictions, of other processes too, until [#resume]; false when that was not
+    /// possible by the deadline.
+    boolean pause(long deadlineNanos) {
+        return lock.lock(deadlineNanos);
+    }
+
+    /// Ends a [#pause].
+    void resume() {
+        lock.unlock(false);
+    }
+
     /// Deletes one file, or notices that it is gone; false when every file is pinned or cannot be
     /// deleted. Under the lock.
     ///

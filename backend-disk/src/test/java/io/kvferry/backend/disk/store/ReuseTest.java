@@ -19,8 +19,14 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 import java.lang.foreign.MemorySegment;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -172,31 +178,89 @@ class ReuseTest {
         }
     }
 
-    /// Each time the reader has the file open another block is written over it, and before the
-    /// reader opens it again the block is back.
-    @Test
-    void loadsABlockThatIsWrittenOverInTwoReadsOfIt() {
-        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+    /// Each time the reader has the file open another process writes another block over it, if it
+    /// can, and before the reader opens it again the block is back.
+    @ParameterizedTest
+    @EnumSource(DirectIo.class)
+    void loadsABlockThatIsWrittenOverInEachReadOfItIfThatIsPossible(DirectIo direct) {
+        var otherCalls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        try (var store = BlockStore.open(config(direct), StoreListener.NONE, calls);
+                var other = BlockStore.open(config(direct), StoreListener.NONE, otherCalls);
+                var thread = Executors.newSingleThreadExecutor()) {
             var driver = new StoreDriver(store);
+            var otherDriver = new StoreDriver(other);
             driver.save(OLD, block(1, BYTES));
-            var overwritten = new AtomicInteger();
+            other.core().scan();
+            var saves = new ArrayList<Future<BlockResult>>();
+            var opened = new AtomicBoolean();
             calls.hook =
                     (call, _) -> {
-                        var reader = Thread.currentThread().getName().startsWith("disk-read");
-                        if (reader && call.equals("read") && overwritten.get() < 2) {
-                            overwritten.incrementAndGet();
-                            driver.save(NEW, block(2, BYTES));
-                        } else if (reader && call.equals("close")) {
-                            driver.save(OLD, block(1, BYTES));
+                        if (!Thread.currentThread().getName().startsWith("disk-read")) {
+                            return 0;
+                        }
+                        if (call.equals("openRead")) {
+                            opened.set(true);
+                        } else if (call.equals("read") && opened.getAndSet(false)) {
+                            var save = thread.submit(() -> otherDriver.save(NEW, block(2, BYTES)));
+                            saves.add(save);
+                            awaitEndOrLock(save, otherCalls);
+                        } else if (call.equals("close") && saves.getLast().isDone()) {
+                            otherDriver.save(OLD, block(1, BYTES));
                         }
                         return 0;
                     };
             var loaded = empty(BYTES);
-            assertThat(driver.load(OLD, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            BlockResult result = driver.load(OLD, loaded);
             calls.hook = FaultInjectingCalls.PASS;
-            assertThat(overwritten).hasValue(2);
+            assertThat(result).isEqualTo(BlockResult.Done.LOADED);
             assertThat(StoreDriver.same(block(1, BYTES), loaded)).isTrue();
             assertThat(store.stats().corrupt()).isZero();
+            assertThat(saves).hasSize(2);
+            for (var save : saves) {
+                assertThat(save)
+                        .succeedsWithin(StoreDriver.PATIENCE)
+                        .isEqualTo(BlockResult.Done.STORED);
+            }
+        }
+    }
+
+    /// Until the save has ended or was refused the lock of evictions, which it then asks for again.
+    private static void awaitEndOrLock(Future<BlockResult> save, FaultInjectingCalls calls) {
+        long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+        int before = locksTried(calls);
+        while (!save.isDone() && locksTried(calls) < before + 3 && limit - System.nanoTime() > 0) {
+            Thread.onSpinWait();
+        }
+    }
+
+    private static int locksTried(FaultInjectingCalls calls) {
+        synchronized (calls.log) {
+            return Collections.frequency(calls.log, "tryLock");
+        }
+    }
+
+    /// Somebody who evicts for longer than the deadline of a load may be writing over the file.
+    @Test
+    void discardsNothingWhileOthersEvict() throws Exception {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls);
+                var other = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(OLD, block(1, BYTES));
+            Path file = StoreDriver.file(store.config(), OLD);
+            byte[] bytes = Files.readAllBytes(file);
+            bytes[5000] ^= 1;
+            Files.write(file, bytes);
+            long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+            assertThat(other.core().evictor().pause(limit)).isTrue();
+            BlockResult early = driver.load(OLD, empty(BYTES), Duration.ofMillis(300));
+            other.core().evictor().resume();
+            assertThat(early.failedWith(ErrorCode.MISS) || early.failedWith(ErrorCode.TIMEOUT))
+                    .as("%s", early)
+                    .isTrue();
+            assertThat(file).exists();
+            assertThat(store.stats().corrupt()).isZero();
+            assertThat(driver.load(OLD, empty(BYTES)).failedWith(ErrorCode.CORRUPT)).isTrue();
+            assertThat(file).doesNotExist();
         }
     }
 }
