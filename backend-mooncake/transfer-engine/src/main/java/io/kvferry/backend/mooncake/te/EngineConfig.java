@@ -25,7 +25,7 @@ import java.util.TreeMap;
 /// @param clusterId key prefix with a metadata server, Mooncake's MC_METADATA_CLUSTER_ID; empty for
 ///   none
 /// @param lanesPerPeer data connections to one peer at most
-/// @param lanesPerTransfer data connections that slice one large transfer at most; 0 for one per
+/// @param lanesPerTransfer data connections that share one large transfer at most; 0 for one per
 ///   processor
 /// @param socketBufferBytes send and receive buffer of a data connection; 0 bounds them towards
 ///   peers on this host and leaves them to the system elsewhere, see [SocketBuffers]
@@ -162,7 +162,7 @@ public record EngineConfig(
         return config;
     }
 
-    /// Data connections that slice one large transfer at most; each keeps a thread busy.
+    /// Data connections that share one large transfer at most; each keeps a thread busy.
     public int mostSlices() {
         return Math.min(lanesPerPeer, lanesPerTransfer > 0 ? lanesPerTransfer : PROCESSORS);
     }

@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// The marks of this process in a peer's control page: whoever copies holds one and announces each
 /// copy in it, see [ControlPage].
 ///
-/// Threading: any thread; a mark belongs to whoever entered it.
+/// Threading: any thread; a mark belongs to whoever took it.
 public final class CopyMarks {
     private final ControlPage control;
     private final int user;
