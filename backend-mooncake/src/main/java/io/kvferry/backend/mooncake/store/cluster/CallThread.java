@@ -8,13 +8,16 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.LongSupplier;
 
-/// A thread that calls the library, and the memory of its call.
+/// A thread that calls the library, and the memory of its call. It runs from the beginning: one
+/// that is refused fails the opening, not a call.
 ///
 /// Threading: the caller that took it from its [CallThreads], until it gives it back.
 final class CallThread {
@@ -26,13 +29,15 @@ final class CallThread {
 
     private final CallThreads threads;
     private final CallMemory memory = new CallMemory();
-    private final ExecutorService thread;
+    private final ThreadPoolExecutor thread;
 
-    CallThread(CallThreads threads, String name) {
+    /// @throws OutOfMemoryError when no thread can be had
+    CallThread(CallThreads threads, ThreadFactory factory) {
         this.threads = threads;
         this.thread =
-                Executors.newSingleThreadExecutor(
-                        Thread.ofPlatform().daemon().name(name).factory());
+                new ThreadPoolExecutor(
+                        1, 1, 0, TimeUnit.NANOSECONDS, new LinkedBlockingQueue<>(), factory);
+        thread.prestartCoreThread();
     }
 
     CallMemory memory() {
@@ -44,7 +49,12 @@ final class CallThread {
     /// @return what it answers, INTERNAL for an exception, or [#ABANDONED]
     long run(LongSupplier call, Deadline limit) {
         var task = new Task(call);
-        thread.execute(task);
+        try {
+            thread.execute(task);
+        } catch (RejectedExecutionException | OutOfMemoryError e) { // then the task is not queued
+            LOG.warn("a call into Mooncake's store was not made: {}", e.toString());
+            return StoreCode.INTERNAL.number();
+        }
         return task.await(limit);
     }
 

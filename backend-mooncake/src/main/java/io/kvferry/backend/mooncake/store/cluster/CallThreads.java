@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.cluster;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.jspecify.annotations.Nullable;
 
@@ -10,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingDeque;
 import java.util.concurrent.LinkedBlockingDeque;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -32,11 +34,15 @@ final class CallThreads {
     private volatile boolean used;
     private volatile long lastUse;
 
-    CallThreads(int size, String name) {
+    /// @throws OutOfMemoryError when a thread cannot be had
+    CallThreads(int size, ThreadFactory factory) {
         this.size = size;
         this.idle = new LinkedBlockingDeque<>(size);
-        for (int i = 0; i < size; i++) {
-            idle.add(new CallThread(this, name + "-" + i));
+        try (var parts = new OpeningParts()) {
+            for (int i = 0; i < size; i++) {
+                idle.add(parts.add(new CallThread(this, factory), CallThread::close));
+            }
+            parts.keep();
         }
     }
 

@@ -3,6 +3,9 @@ package io.kvferry.backend.mooncake.store.cluster;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -12,7 +15,9 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 
 /// The one client of a cluster in this process, shared by the stores of equal configurations.
 ///
@@ -25,6 +30,7 @@ import java.util.concurrent.TimeUnit;
 final class ClusterClient {
     private static final Logger LOG = LoggerFactory.getLogger(ClusterClient.class);
 
+    private static final String NAME = "kvferry-mooncake-store";
     private static final int QUERY_THREADS = 2;
     private static final int MOVE_THREADS = 4;
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
@@ -53,39 +59,75 @@ final class ClusterClient {
     private volatile int health = StoreCode.RPC_FAIL.number();
     private volatile long checked = System.nanoTime();
 
-    private ClusterClient(ClusterConfig config) {
+    private ClusterClient(ClusterConfig config, Function<String, ThreadFactory> threads) {
         this.config = config;
         this.library = StoreLibrary.load(config.library());
         this.host = config.host();
-        String name = "kvferry-mooncake-store";
-        // Before the keeper: a thread that it started would have its signal mask.
-        this.queries = new CallThreads(QUERY_THREADS, name + "-query");
-        this.moves = new CallThreads(MOVE_THREADS, name + "-move");
-        this.keeper = Thread.ofPlatform().daemon().name(name).unstarted(this::keep);
-        this.exit = Thread.ofPlatform().name(name + "-exit").unstarted(this::exit);
+        this.exit = Thread.ofPlatform().name(NAME + "-exit").unstarted(this::exit);
+        try (var parts = new OpeningParts()) {
+            // Before the keeper: a thread that it started would have its signal mask.
+            this.queries =
+                    parts.add(
+                            new CallThreads(QUERY_THREADS, threads.apply("-query-")),
+                            ClusterClient::free);
+            this.moves =
+                    parts.add(
+                            new CallThreads(MOVE_THREADS, threads.apply("-move-")),
+                            ClusterClient::free);
+            this.keeper = threads.apply("-keeper-").newThread(this::keep);
+            keeper.start();
+            parts.keep();
+        }
+    }
+
+    private static ThreadFactory threads(String suffix) {
+        return Thread.ofPlatform().daemon().name(NAME + suffix, 0).factory();
+    }
+
+    /// Of threads that have made no call.
+    private static void free(CallThreads threads) {
+        if (threads.drain(Deadline.in(Duration.ZERO))) {
+            threads.free();
+        }
     }
 
     /// The client for a configuration. It connects meanwhile; one that cannot be reached is tried
     /// again.
     ///
-    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#UNAVAILABLE] without the
-    ///   library
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] without the library, [ErrorCode#NO_MEMORY]
+    ///   when a thread cannot be had, and as of [ClusterConfig#host]
     static ClusterClient use(ClusterConfig config) {
+        return use(config, ClusterClient::threads);
+    }
+
+    /// @param threads by the ends of their names
+    static ClusterClient use(ClusterConfig config, Function<String, ThreadFactory> threads) {
         synchronized (CLIENTS) {
             ClusterClient known = CLIENTS.get(config);
             if (known != null) {
                 known.users++;
                 return known;
             }
-            var made = new ClusterClient(config);
+            var made = open(config, threads);
             CLIENTS.put(config, made);
             try {
                 Runtime.getRuntime().addShutdownHook(made.exit);
             } catch (IllegalStateException e) {
                 LOG.debug("the process is ending: {}", e.toString());
             }
-            made.keeper.start();
             return made;
+        }
+    }
+
+    private static ClusterClient open(
+            ClusterConfig config, Function<String, ThreadFactory> threads) {
+        try {
+            return new ClusterClient(config, threads);
+        } catch (OutOfMemoryError e) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY,
+                    "no client of the Mooncake master at " + config.master() + ": " + e,
+                    e);
         }
     }
 

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.NativeCrc;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.jspecify.annotations.Nullable;
 
@@ -15,9 +16,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.IntPredicate;
@@ -41,9 +43,7 @@ final class BucketWriter implements AutoCloseable {
 
     private final BucketFolder folder;
     private final Duration limit;
-    private final ExecutorService thread =
-            Executors.newSingleThreadExecutor(
-                    Thread.ofPlatform().daemon().name("kvferry-store-disk-write").factory());
+    private final ThreadPoolExecutor thread;
     private final SegmentMemory.Taken[] pieces = new SegmentMemory.Taken[2];
     private final NativeCrc crc = new NativeCrc();
     private int filling;
@@ -58,11 +58,25 @@ final class BucketWriter implements AutoCloseable {
     private boolean stuck;
     private boolean uncertain;
 
-    BucketWriter(BucketFolder folder, Duration limit) {
+    /// Its thread runs from here on: refused in the middle of a bucket, it would leave a part of
+    /// the bucket and the memory.
+    ///
+    /// @throws OutOfMemoryError when there is no memory or no thread for it
+    BucketWriter(BucketFolder folder, Duration limit, ThreadFactory threads) {
         this.folder = folder;
         this.limit = limit;
-        for (int i = 0; i < pieces.length; i++) {
-            pieces[i] = SegmentMemory.PRIVATE.take(PIECE_BYTES);
+        this.thread =
+                new ThreadPoolExecutor(
+                        1, 1, 0, TimeUnit.NANOSECONDS, new LinkedBlockingQueue<>(), threads);
+        try (var parts = new OpeningParts()) {
+            for (int i = 0; i < pieces.length; i++) {
+                pieces[i] =
+                        parts.add(
+                                SegmentMemory.PRIVATE.take(PIECE_BYTES),
+                                piece -> piece.free().run());
+            }
+            thread.prestartCoreThread();
+            parts.keep();
         }
     }
 

@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntPredicate;
 import java.util.function.UnaryOperator;
@@ -33,6 +34,7 @@ public final class DiskTier implements AutoCloseable {
 
     private final TierConfig config;
     private final BucketFolder folder;
+    private final ThreadFactory writers;
     private final StagedReads reads;
     private final Leftovers leftovers;
     private final long capacity;
@@ -47,8 +49,13 @@ public final class DiskTier implements AutoCloseable {
     private volatile boolean closed;
 
     private DiskTier(
-            TierConfig config, BucketFolder folder, SegmentMemory stagingMemory, long capacity) {
+            TierConfig config,
+            BucketFolder folder,
+            SegmentMemory stagingMemory,
+            long capacity,
+            ThreadFactory writers) {
         this.config = config;
+        this.writers = writers;
         this.folder = folder;
         this.capacity = capacity;
         this.buckets = new BucketTable(config, capacity);
@@ -63,6 +70,18 @@ public final class DiskTier implements AutoCloseable {
     /// @throws KvFerryException as of the folder: [io.kvferry.spi.ErrorCode#BAD_CONFIG],
     ///   [io.kvferry.spi.ErrorCode#STORAGE_IO]
     public static DiskTier open(TierConfig config, SegmentMemory stagingMemory, FileCalls calls) {
+        return open(
+                config,
+                stagingMemory,
+                calls,
+                Thread.ofPlatform().daemon().name("kvferry-store-disk-write-", 0).factory());
+    }
+
+    static DiskTier open(
+            TierConfig config,
+            SegmentMemory stagingMemory,
+            FileCalls calls,
+            ThreadFactory writers) {
         BucketFolder folder = BucketFolder.open(calls, config);
         boolean done = false;
         try {
@@ -71,7 +90,7 @@ public final class DiskTier implements AutoCloseable {
                 capacity =
                         (long) (PART_OF_DISK * Files.getFileStore(folder.path()).getTotalSpace());
             }
-            var tier = new DiskTier(config, folder, stagingMemory, capacity);
+            var tier = new DiskTier(config, folder, stagingMemory, capacity, writers);
             LOG.info(
                     "disk tier of {} bytes in {}, {} I/O",
                     capacity,
@@ -132,7 +151,7 @@ public final class DiskTier implements AutoCloseable {
     ///   write
     /// @param objects gets, per source, its copy, or null for one that is not wanted, or whose
     ///   bytes have another checksum than they should have
-    /// @return 0 or a negated [Errno]; then nothing was written
+    /// @return 0 or a negated [Errno], ENOMEM where no thread can be had; then nothing was written
     public int write(
             List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
         writing.lock();
@@ -158,7 +177,7 @@ public final class DiskTier implements AutoCloseable {
         int rc;
         try {
             if (writer == null) {
-                writer = new BucketWriter(folder, config.ioLimit());
+                writer = new BucketWriter(folder, config.ioLimit(), writers);
             }
             rc = writer.write(bucket, sources, wanted, objects);
         } catch (OutOfMemoryError _) {

@@ -12,6 +12,8 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Count;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Knob;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -29,6 +31,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.SplittableRandom;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// What the client of a cluster makes of a library that fails, lies or hangs.
 class ClusterStoreTest {
@@ -309,7 +313,7 @@ class ClusterStoreTest {
 
     @Test
     void aCallerThatWaitsForALaneIsToldOfTheEnd() throws InterruptedException {
-        var threads = new CallThreads(1, "kvferry-test-thread");
+        var threads = new CallThreads(1, Thread.ofPlatform().daemon().factory());
         var hour = Deadline.in(Duration.ofHours(1));
         var thread = Objects.requireNonNull(threads.take(hour));
         var waiting = Thread.ofPlatform().daemon().start(() -> threads.take(hour));
@@ -320,6 +324,33 @@ class ClusterStoreTest {
         threads.give(thread);
         assertThat(threads.drain(hour)).isTrue();
         threads.free();
+    }
+
+    /// Refuses the threads from one on, whatever they are for.
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1, 2, 5, 6})
+    void aClientForWhichThereIsNoThreadIsNotOpenedAndTheNextOneIs(int had) throws Exception {
+        var left = new AtomicInteger(had);
+        var threads = new ArrayList<Thread>();
+        ThreadFactory few =
+                run -> {
+                    if (left.getAndDecrement() <= 0) {
+                        throw new OutOfMemoryError("no thread, says the test");
+                    }
+                    threads.add(new Thread(run));
+                    return threads.getLast();
+                };
+        assertThatThrownBy(() -> ClusterClient.use(mooncake.config(), _ -> few))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.NO_MEMORY));
+        assertThat(threads).hasSize(had);
+        for (var thread : threads) {
+            assertThat(thread.join(Duration.ofSeconds(50))).isTrue();
+        }
+        var store = open();
+        StoreDouble.await(() -> store.healthCheck() == 0, "not connected");
+        assertThat(put(store, "k", bytes(1, 100))).isZero();
     }
 
     /// What ends a group for the library and not for Java would reach the objects of others.
