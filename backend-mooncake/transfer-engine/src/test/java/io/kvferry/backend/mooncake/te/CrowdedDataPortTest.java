@@ -8,12 +8,16 @@ import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
+import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -91,6 +95,56 @@ class CrowdedDataPortTest {
                 assertTricklesNoFurtherThan(entries * DataFrames.BATCH_ENTRY - 1, peer);
             }
             assertThat(memory.bytes()).isEqualTo(4096);
+        }
+    }
+
+    /// WRITEs whose bytes pass through the staging buffer, and such as go straight to memory.
+    @ParameterizedTest
+    @CsvSource({"20000, false", "20000, true", "1000000, false", "1000000, true"})
+    void bodiesThatTrickleAreCutOff(int bytes, boolean batch) throws Exception {
+        try (var target = engine("stall-timeout-ms", "700")) {
+            var memory = target.allocate(bytes);
+            try (var grant = target.grant(memory.address(), bytes);
+                    var peer = new RawSocket(DataPortTest.dataPort(target))) {
+                peer.send(head(target, grant, memory, bytes, batch));
+                assertTricklesNoFurtherThan(200, peer);
+            }
+            memory.close(); // nobody uses it any more
+        }
+    }
+
+    private static byte[] head(
+            JavaTransferEngine target,
+            WriteGrant grant,
+            RegisteredMemory memory,
+            int bytes,
+            boolean batch) {
+        return batch
+                ? RawSocket.batchWrite(target, grant.token(), memory.address(), bytes)
+                : RawSocket.header(bytes, memory.address(), DataFrames.WRITE);
+    }
+
+    /// Takes several times the limit in all.
+    @Test
+    void aBodyThatArrivesSlowlyButSteadilyIsNot() throws Exception {
+        int pieces = 80;
+        int piece = 16 << 10;
+        try (var target = engine("stall-timeout-ms", "3000")) {
+            var memory = target.allocate((long) pieces * piece);
+            try (var grant = target.grant(memory.address(), memory.bytes());
+                    var peer = new RawSocket(DataPortTest.dataPort(target))) {
+                peer.send(head(target, grant, memory, pieces * piece, true));
+                var bytes = new byte[piece];
+                Arrays.fill(bytes, (byte) 7);
+                for (int i = 0; i < pieces; i++) {
+                    peer.send(bytes);
+                    TimeUnit.MILLISECONDS.sleep(100);
+                }
+                var status = ByteBuffer.wrap(peer.receive(16));
+                assertThat(status.getInt()).isZero();
+            }
+            assertThat(memory.memory().get(ValueLayout.JAVA_BYTE, memory.bytes() - 1))
+                    .isEqualTo((byte) 7);
         }
     }
 

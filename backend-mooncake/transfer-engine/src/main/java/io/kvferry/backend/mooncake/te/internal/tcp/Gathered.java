@@ -105,12 +105,9 @@ final class Gathered {
         }
     }
 
-    void write(SocketChannel channel) throws IOException {
-        if (count == 1) {
-            channel.write(buffers[0]);
-        } else {
-            channel.write(buffers, 0, count);
-        }
+    /// @return bytes that left
+    long write(SocketChannel channel) throws IOException {
+        return count == 1 ? channel.write(buffers[0]) : channel.write(buffers, 0, count);
     }
 
     /// Forgets what has been moved.

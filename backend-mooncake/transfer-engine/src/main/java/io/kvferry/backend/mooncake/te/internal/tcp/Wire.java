@@ -69,7 +69,8 @@ public final class Wire implements AutoCloseable {
         out.begin();
     }
 
-    /// As [#begin], with the stall limit only.
+    /// As [#begin], with the stall limit only, which then counts for each 64 KiB: no peer may be
+    /// slower.
     public void begin() {
         clock.begin();
         in.begin();

@@ -262,6 +262,7 @@ final class WireInput {
             throw new EOFException("the peer closed the connection");
         }
         received += got;
+        clock.moved(got);
         return got;
     }
 

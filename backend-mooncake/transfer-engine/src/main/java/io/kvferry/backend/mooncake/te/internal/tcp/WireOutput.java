@@ -143,7 +143,7 @@ final class WireOutput {
         while (!outgoing.isEmpty()) {
             clock.arm();
             sent = true;
-            outgoing.write(channel);
+            clock.moved(outgoing.write(channel));
             outgoing.dropMoved(sum);
         }
     }
@@ -152,7 +152,7 @@ final class WireOutput {
         while (source.hasRemaining()) {
             clock.arm();
             sent = true;
-            channel.write(source);
+            clock.moved(channel.write(source));
         }
     }
 }
