@@ -16,9 +16,9 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.toolkit.net.HostNames;
 
 import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.util.EnumSet;
 import java.util.List;
@@ -103,7 +103,7 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
     /// The side channel listens once the regions are registered, when the model is loaded, which
     /// may take minutes: a port that is taken shows before.
     private static void requireFree(String host, int port) {
-        var address = new InetSocketAddress(host, port);
+        var address = HostNames.SYSTEM.socketAddress(host, port);
         if (port == 0 || address.isUnresolved()) {
             return;
         }

@@ -7,8 +7,10 @@ import io.kvferry.spi.KvFerryException;
 
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
+import java.time.Duration;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ExecutionException;
@@ -23,6 +25,10 @@ import java.util.concurrent.TimeoutException;
 ///
 /// Threading: any thread.
 public final class HostNames {
+    /// How long a start waits for the address of a host in its settings: longer than a resolver
+    /// takes to turn to its second name server.
+    private static final Duration START_LIMIT = Duration.ofSeconds(10);
+
     /// Those of the system.
     public static final HostNames SYSTEM = new HostNames(InetAddress::getAllByName);
 
@@ -31,6 +37,7 @@ public final class HostNames {
     private static final ThreadPoolExecutor LOOK_UPS = lookUps();
 
     private final Resolver resolver;
+    private final Duration startLimit;
 
     /// Knows the addresses of a host, and takes the time it takes.
     @FunctionalInterface
@@ -39,7 +46,12 @@ public final class HostNames {
     }
 
     public HostNames(Resolver resolver) {
+        this(resolver, START_LIMIT);
+    }
+
+    HostNames(Resolver resolver, Duration startLimit) {
         this.resolver = resolver;
+        this.startLimit = startLimit;
     }
 
     private static ThreadPoolExecutor lookUps() {
@@ -58,9 +70,36 @@ public final class HostNames {
     /// At least one address.
     ///
     /// @throws SocketTimeoutException when there is no answer by then
-    /// @throws KvFerryException [ErrorCode#BACKPRESSURE] when too many names are being looked up
+    /// @throws UnknownHostException when the answer is that there is none
+    /// @throws KvFerryException [ErrorCode#BACKPRESSURE] when too many names are being looked up,
+    ///   [ErrorCode#NO_MEMORY] when no thread can be had for it
     public InetAddress[] addresses(String host, Deadline deadline) throws IOException {
         return lookUp(host).await(deadline);
+    }
+
+    /// The address of a host in the settings of what starts, to listen on or to connect to.
+    ///
+    /// @return unresolved for a name that nobody knows
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when the name server does not answer,
+    ///   [ErrorCode#IO] when the look-up fails, and as [#addresses]
+    public InetSocketAddress socketAddress(String host, int port) {
+        try {
+            return new InetSocketAddress(addresses(host, Deadline.in(startLimit))[0], port);
+        } catch (UnknownHostException e) {
+            return InetSocketAddress.createUnresolved(host, port);
+        } catch (SocketTimeoutException e) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "the address of host "
+                            + host
+                            + " is not known: no answer of a name server within "
+                            + startLimit.toMillis()
+                            + " ms; give an address instead of a name, or mend the name service",
+                    e);
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.IO, "the address of host " + host + " is not known: " + e, e);
+        }
     }
 
     /// A look-up that has not begun.
@@ -92,7 +131,7 @@ public final class HostNames {
                 LOOK_UPS.execute(answer);
                 return answer.get(deadline.remainingNanos(), TimeUnit.NANOSECONDS);
             } catch (ExecutionException e) {
-                throw new IOException("looking up " + host + " failed: " + e.getCause(), e);
+                throw failed(e);
             } catch (CancellationException e) {
                 throw new IOException("given up", e);
             } catch (TimeoutException e) {
@@ -105,10 +144,23 @@ public final class HostNames {
             } catch (RejectedExecutionException e) {
                 throw new KvFerryException(
                         ErrorCode.BACKPRESSURE, "too many names are being looked up", e);
+            } catch (OutOfMemoryError e) {
+                throw new KvFerryException(
+                        ErrorCode.NO_MEMORY, "no thread for looking up " + host + ": " + e, e);
             } finally {
                 answer.cancel(false);
                 LOOK_UPS.remove(answer);
             }
+        }
+
+        private IOException failed(ExecutionException e) {
+            var text = "looking up " + host + " failed: " + e.getCause();
+            if (!(e.getCause() instanceof UnknownHostException)) {
+                return new IOException(text, e);
+            }
+            var unknown = new UnknownHostException(text);
+            unknown.initCause(e);
+            return unknown;
         }
 
         /// Ends [#await]; from any thread.

@@ -5,14 +5,16 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.UnresolvedAddressException;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.RejectedExecutionException;
@@ -207,7 +209,8 @@ public final class SideChannel implements AutoCloseable {
     /// Binds the ROUTER on a free port of `host`; at most once.
     ///
     /// @return its address, `tcp://host:port`
-    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when that cannot be
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when that cannot be, [ErrorCode#TIMEOUT]
+    ///   when no name server answers
     public String listen(String host, Requests handler) {
         return listen(host, host, 0, 0, handler);
     }
@@ -218,8 +221,12 @@ public final class SideChannel implements AutoCloseable {
     /// @param bindHost what the socket listens on
     /// @param minPort with maxPort: where the port is drawn from; 0 leaves it to the system
     public String listen(String host, String bindHost, int minPort, int maxPort, Requests handler) {
+        var address = HostNames.SYSTEM.socketAddress(bindHost, 0).getAddress();
         try {
-            var listener = bind(bindHost, minPort, maxPort);
+            if (address == null) {
+                throw new UnknownHostException(bindHost + " is not a known address");
+            }
+            var listener = bind(address, minPort, maxPort);
             var port = new RouterPort(name, listener, host, keys, handler, clock);
             router = Optional.of(port);
             if (closing) {
@@ -239,7 +246,7 @@ public final class SideChannel implements AutoCloseable {
         return max == 0 ? "" : min == max ? ":" + max : ":" + min + " to " + max;
     }
 
-    private static ServerSocketChannel bind(String host, int minPort, int maxPort)
+    private static ServerSocketChannel bind(InetAddress address, int minPort, int maxPort)
             throws IOException {
         int tries = minPort == maxPort ? 1 : TRIES; // one port, or any
         IOException last = new IOException("no port was tried");
@@ -247,18 +254,10 @@ public final class SideChannel implements AutoCloseable {
             int port = maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);
             var listener = ServerSocketChannel.open();
             try {
-                return listener.bind(new InetSocketAddress(host, port), BACKLOG);
+                return listener.bind(new InetSocketAddress(address, port), BACKLOG);
             } catch (IOException e) {
                 listener.close();
                 last = e;
-            } catch (UnresolvedAddressException e) {
-                listener.close();
-                throw new KvFerryException(
-                        ErrorCode.BAD_CONFIG,
-                        "kv_ip (or bind_host) "
-                                + host
-                                + " is not a known address; give one of this host's addresses",
-                        e);
             }
         }
         throw last;

@@ -5,12 +5,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.time.Duration;
@@ -64,6 +67,29 @@ class HostNamesTest {
         assertThatThrownBy(() -> silent.addresses("there", Deadline.in(LONG)))
                 .isInstanceOf(IOException.class)
                 .hasMessageContaining("there");
+    }
+
+    @Test
+    void aStartWaitsForANameServerNoLongerThanItsLimit() {
+        var hasty =
+                new HostNames(
+                        host -> {
+                            awaitRelease();
+                            throw new UnknownHostException(host);
+                        },
+                        Duration.ofMillis(20));
+        assertThatThrownBy(() -> hasty.socketAddress("there", 80))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT))
+                .hasMessageContaining("there")
+                .hasMessageContaining("name server");
+        assertThat(hasty.socketAddress("[::1]", 80))
+                .isEqualTo(new InetSocketAddress(InetAddress.ofLiteral("::1"), 80));
+        release.countDown();
+        assertThat(silent.socketAddress("there", 80))
+                .as("a name that nobody knows")
+                .isEqualTo(InetSocketAddress.createUnresolved("there", 80));
     }
 
     @Test

@@ -5,6 +5,7 @@ import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -80,10 +81,11 @@ public final class PlanePort implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static PlanePort open(
             String name, String host, String bindHost, PlaneClock clock, Visitor visitor) {
+        var free = HostNames.SYSTEM.socketAddress(bindHost, 0);
         try {
             var listener = ServerSocketChannel.open();
             try {
-                listener.bind(new InetSocketAddress(bindHost, 0), BACKLOG);
+                listener.bind(free, BACKLOG);
                 var address = new PeerAddress(host, listener.socket().getLocalPort());
                 return new PlanePort(name, address, listener, clock, visitor);
             } catch (IOException | IllegalArgumentException e) {

@@ -6,6 +6,7 @@ import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Tls;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
@@ -142,7 +143,7 @@ final class HttpOptions {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, portOption + " must be in 0 to 65535, got " + port);
         }
-        var address = new InetSocketAddress(host, port);
+        var address = HostNames.SYSTEM.socketAddress(host, port);
         if (address.isUnresolved()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, option + " " + host + " is not a known address");

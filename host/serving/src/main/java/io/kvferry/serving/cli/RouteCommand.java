@@ -9,6 +9,7 @@ import io.kvferry.serving.route.RouterSettings;
 import io.kvferry.serving.route.RoutingPolicy;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
 
@@ -195,7 +196,7 @@ final class RouteCommand implements Callable<Integer> {
         try {
             var uri = URI.create("tcp://" + text);
             if (uri.getHost() != null && uri.getPort() >= 0) {
-                return new InetSocketAddress(uri.getHost(), uri.getPort());
+                return HostNames.SYSTEM.socketAddress(uri.getHost(), uri.getPort());
             }
         } catch (IllegalArgumentException e) {
             throw new KvFerryException(

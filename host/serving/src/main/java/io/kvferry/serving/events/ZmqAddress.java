@@ -3,15 +3,14 @@ package io.kvferry.serving.events;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import org.zeromq.SocketType;
 import org.zeromq.ZMQ;
 import org.zeromq.ZMQException;
 
-import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.net.SocketException;
-import java.net.UnknownHostException;
 import java.util.regex.Pattern;
 
 /// A ZeroMQ address, `tcp://HOST:PORT`. The other transports of ZeroMQ are refused: its Java
@@ -50,20 +49,21 @@ public record ZmqAddress(String text) {
             return true;
         }
         try {
-            var address = InetAddress.getByName(host());
-            return address.isAnyLocalAddress()
-                    || NetworkInterface.getByInetAddress(address) != null;
-        } catch (UnknownHostException | SocketException e) {
+            var address = HostNames.SYSTEM.socketAddress(host(), 0).getAddress();
+            return address != null
+                    && (address.isAnyLocalAddress()
+                            || NetworkInterface.getByInetAddress(address) != null);
+        } catch (SocketException e) {
             return false; // a name that is not known yet may be known when it is connected to
         }
     }
 
     boolean isLoopback() {
-        try {
-            return !host().equals("*") && InetAddress.getByName(host()).isLoopbackAddress();
-        } catch (UnknownHostException e) {
+        if (host().equals("*")) {
             return false;
         }
+        var address = HostNames.SYSTEM.socketAddress(host(), 0).getAddress();
+        return address != null && address.isLoopbackAddress();
     }
 
     /// Binds or connects a socket.

@@ -5,6 +5,7 @@ import com.sun.net.httpserver.HttpExchange;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.net.HttpPort;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
@@ -13,7 +14,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HashMap;
@@ -96,7 +96,7 @@ public final class BootstrapServer implements AutoCloseable {
             started.http =
                     HttpPort.start(
                             "mooncake-bootstrap",
-                            new InetSocketAddress(host, port),
+                            HostNames.SYSTEM.socketAddress(host, port),
                             requestLimit,
                             MAX_CONCURRENT,
                             started::serve);

@@ -4,11 +4,11 @@ package io.kvferry.backend.mooncake.store.cluster;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.DatagramSocket;
-import java.net.InetSocketAddress;
 import java.net.URI;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -150,8 +150,9 @@ public record ClusterConfig(
                                 + "' is not host:port; name the address of this host"
                                 + " (local_hostname)");
             }
+            var known = HostNames.SYSTEM.socketAddress(address.getHost(), address.getPort());
             try (var probe = new DatagramSocket()) { // sends nothing
-                probe.connect(new InetSocketAddress(address.getHost(), address.getPort()));
+                probe.connect(known);
                 return probe.getLocalAddress().getHostAddress();
             } catch (IOException | UncheckedIOException e) {
                 throw unreachable(e);

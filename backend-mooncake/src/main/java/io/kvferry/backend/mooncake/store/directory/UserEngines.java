@@ -24,13 +24,18 @@ final class UserEngines implements AutoCloseable {
 
     /// The one that an owner reaches.
     ///
-    /// @throws KvFerryException [ErrorCode#CLOSED] after [#close]
-    synchronized UserEngine of(RemoteStoreConfig owner) {
+    /// @throws KvFerryException [ErrorCode#CLOSED] after [#close], and as of
+    ///   [RemoteStoreConfig#ownHost]
+    UserEngine of(RemoteStoreConfig owner) {
+        return of(owner, owner.ownHost()); // a name server holds up nobody else
+    }
+
+    private synchronized UserEngine of(RemoteStoreConfig owner, String host) {
         if (closed) {
             throw new KvFerryException(ErrorCode.CLOSED, "the user of the store has been closed");
         }
         return byHost.computeIfAbsent(
-                owner.ownHost(),
+                host,
                 _ -> {
                     UserEngine engine = UserEngine.start(owner);
                     registered.forEach(engine::register);

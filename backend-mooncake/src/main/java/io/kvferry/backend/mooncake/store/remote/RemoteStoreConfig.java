@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.remote;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.jspecify.annotations.Nullable;
@@ -11,10 +12,7 @@ import org.jspecify.annotations.Nullable;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.DatagramSocket;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.net.URI;
-import java.net.UnknownHostException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
@@ -156,19 +154,16 @@ public record RemoteStoreConfig(
     }
 
     private static boolean isWildcard(String host) {
-        try {
-            return InetAddress.getByName(host).isAnyLocalAddress();
-        } catch (UnknownHostException _) {
-            return false;
-        }
+        var address = HostNames.SYSTEM.socketAddress(host, 0).getAddress();
+        return address != null && address.isAnyLocalAddress();
     }
 
+    /// False of a name that nobody knows.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when no name server answers
     static boolean isLoopback(String host) {
-        try {
-            return InetAddress.getByName(host).isLoopbackAddress();
-        } catch (UnknownHostException _) {
-            return false;
-        }
+        var address = HostNames.SYSTEM.socketAddress(host, 0).getAddress();
+        return address != null && address.isLoopbackAddress();
     }
 
     /// For the user's end of transfers.
@@ -185,8 +180,9 @@ public record RemoteStoreConfig(
     public String ownHost() {
         return localHost.orElseGet(() -> {
             var owner = hostAndPort(address);
+            var known = HostNames.SYSTEM.socketAddress(owner.getHost(), owner.getPort());
             try (var probe = new DatagramSocket()) { // sends nothing
-                probe.connect(new InetSocketAddress(owner.getHost(), owner.getPort()));
+                probe.connect(known);
                 return probe.getLocalAddress().getHostAddress();
             } catch (IOException | UncheckedIOException e) {
                 throw new KvFerryException(

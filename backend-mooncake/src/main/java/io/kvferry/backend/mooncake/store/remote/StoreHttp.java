@@ -5,12 +5,12 @@ import com.sun.net.httpserver.HttpExchange;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.net.HttpPort;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
@@ -59,7 +59,7 @@ public final class StoreHttp implements AutoCloseable {
             this.port =
                     HttpPort.start(
                             name,
-                            new InetSocketAddress(host, port),
+                            HostNames.SYSTEM.socketAddress(host, port),
                             LIMIT,
                             MOST_REQUESTS,
                             this::serve);

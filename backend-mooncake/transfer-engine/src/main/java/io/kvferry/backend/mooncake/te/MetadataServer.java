@@ -7,13 +7,13 @@ import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.net.HttpPort;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -74,7 +74,7 @@ public final class MetadataServer implements AutoCloseable {
             server.http =
                     HttpPort.start(
                             "kvferry-metadata",
-                            new InetSocketAddress(host, port),
+                            HostNames.SYSTEM.socketAddress(host, port),
                             REQUEST_LIMIT,
                             MOST_REQUESTS,
                             server::serve);

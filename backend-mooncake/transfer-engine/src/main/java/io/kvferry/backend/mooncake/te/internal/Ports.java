@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.slf4j.Logger;
@@ -12,7 +13,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.UnresolvedAddressException;
 import java.util.concurrent.ThreadLocalRandom;
 
 /// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
@@ -51,24 +51,23 @@ public record Ports(String host, ServerSocketChannel handshake, ServerSocketChan
     }
 
     private static ServerSocketChannel listen(EngineConfig config) {
+        var host = HostNames.SYSTEM.socketAddress(config.bindHost(), 0).getAddress();
+        if (host == null) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "kv_ip (or bind_host) "
+                            + config.bindHost()
+                            + " is not a known address; give one of this host's addresses");
+        }
         return draw(
                 config,
                 port -> {
                     ServerSocketChannel channel = ServerSocketChannel.open();
                     try {
-                        return channel.bind(
-                                new InetSocketAddress(config.bindHost(), port), BACKLOG);
+                        return channel.bind(new InetSocketAddress(host, port), BACKLOG);
                     } catch (IOException e) {
                         channel.close();
                         throw e;
-                    } catch (UnresolvedAddressException e) {
-                        channel.close();
-                        throw new KvFerryException(
-                                ErrorCode.BAD_CONFIG,
-                                "kv_ip (or bind_host) "
-                                        + config.bindHost()
-                                        + " is not a known address; give one of this host's addresses",
-                                e);
                     }
                 });
     }
