@@ -8,6 +8,9 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
@@ -17,6 +20,22 @@ import java.util.concurrent.TimeoutException;
 /// Threading: any thread; blocks, at most for the limit.
 public final class HttpExchanges {
     private HttpExchanges() {}
+
+    /// Threads for the tasks of an [HttpClient], which is given no task back: refused one thread,
+    /// it would answer nothing any more. A task without a thread runs where it comes from.
+    public static Executor threads(String name) {
+        return threads(Thread.ofVirtual().name(name).factory());
+    }
+
+    static Executor threads(ThreadFactory threads) {
+        return task -> {
+            try {
+                threads.newThread(task).start();
+            } catch (RejectedExecutionException | OutOfMemoryError _) {
+                task.run();
+            }
+        };
+    }
 
     /// Sends a request and reads the whole response. An exchange that is late or interrupted is
     /// cancelled.

@@ -21,6 +21,7 @@ import java.util.Arrays;
 import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
@@ -317,7 +318,7 @@ final class ZmtpConnection implements AutoCloseable {
         try {
             var _ = Thread.ofVirtual().name("zmtp-write").start(this::write);
             return true;
-        } catch (OutOfMemoryError e) {
+        } catch (RejectedExecutionException | OutOfMemoryError e) {
             close();
             return false;
         }

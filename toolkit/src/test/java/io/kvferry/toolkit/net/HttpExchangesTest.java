@@ -4,11 +4,14 @@ package io.kvferry.toolkit.net;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import com.sun.net.httpserver.HttpServer;
+
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.SocketException;
 import java.net.URI;
@@ -19,7 +22,9 @@ import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 @Timeout(300)
 class HttpExchangesTest {
@@ -37,6 +42,44 @@ class HttpExchangesTest {
                             HttpExchanges.send(client, request, BodyHandlers.ofString(), limit))
                     .isInstanceOf(HttpTimeoutException.class);
             assertThat(cut.get(30, TimeUnit.SECONDS)).as("the connection was closed").isTrue();
+        }
+    }
+
+    /// Refused a single thread, a client of the JDK answers nothing any more.
+    @Test
+    void aClientGoesOnWhileThreadsAreRefused() throws Exception {
+        var refusals = new AtomicInteger();
+        var threads =
+                HttpExchanges.threads(task -> {
+                    if (refusals.incrementAndGet() % 2 == 0) {
+                        throw new RejectedExecutionException("refused by the test");
+                    }
+                    throw new OutOfMemoryError("no thread, says the test");
+                });
+        var server =
+                HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.createContext(
+                "/",
+                exchange -> {
+                    exchange.sendResponseHeaders(200, 2);
+                    exchange.getResponseBody().write("ok".getBytes(StandardCharsets.US_ASCII));
+                    exchange.close();
+                });
+        server.start();
+        try (var client = HttpClient.newBuilder().executor(threads).build()) {
+            var uri = URI.create("http://127.0.0.1:" + server.getAddress().getPort() + "/");
+            for (int i = 0; i < 5; i++) {
+                var answer =
+                        HttpExchanges.send(
+                                client,
+                                HttpRequest.newBuilder(uri).build(),
+                                BodyHandlers.ofString(),
+                                Duration.ofSeconds(60));
+                assertThat(answer.body()).isEqualTo("ok");
+            }
+            assertThat(refusals).hasPositiveValue();
+        } finally {
+            server.stop(0);
         }
     }
 

@@ -45,8 +45,7 @@ public final class BootstrapClient implements AutoCloseable {
                         .version(HttpClient.Version.HTTP_1_1)
                         .connectTimeout(limit)
                         // Not the common pool, which others may hold up.
-                        .executor(task ->
-                                Thread.ofVirtual().name("mooncake-bootstrap-http").start(task))
+                        .executor(HttpExchanges.threads("mooncake-bootstrap-http"))
                         .followRedirects(HttpClient.Redirect.NEVER)
                         .build();
     }

@@ -18,6 +18,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -185,7 +186,8 @@ final class EngineDirectory implements AutoCloseable {
                                 loop.post(() -> tell.accept(answer));
                             })
                     .start();
-        } catch (OutOfMemoryError e) { // no thread: those who come later must not wait for it
+        } catch (RejectedExecutionException
+                | OutOfMemoryError e) { // no thread: those who come later must not wait for it
             tell.accept(new Answer.NotFound(Failure.of(e)));
         }
     }

@@ -10,6 +10,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -56,7 +57,8 @@ final class Fences implements AutoCloseable {
                 };
         try {
             threads.newThread(work).start();
-        } catch (OutOfMemoryError e) { // others wait meanwhile, but none for ever
+        } catch (RejectedExecutionException
+                | OutOfMemoryError e) { // others wait meanwhile, but none for ever
             LOG.warn("no thread to close the window of {} in: {}", what, e.toString());
             work.run();
         }

@@ -97,6 +97,7 @@ public final class ClusterReader implements AutoCloseable {
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
                         .connectTimeout(limit)
+                        .executor(HttpExchanges.threads("kvferry-mooncake-admin-http"))
                         .build();
     }
 

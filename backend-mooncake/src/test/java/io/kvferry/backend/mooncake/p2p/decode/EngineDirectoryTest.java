@@ -20,6 +20,7 @@ import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -120,8 +121,10 @@ class EngineDirectoryTest {
         var refusals = new AtomicInteger(2);
         ThreadFactory threads =
                 work -> {
-                    if (refusals.getAndDecrement() > 0) {
-                        throw new OutOfMemoryError("unable to create native thread");
+                    switch (refusals.getAndDecrement()) {
+                        case 2 -> throw new OutOfMemoryError("unable to create native thread");
+                        case 1 -> throw new RejectedExecutionException("no carrier");
+                        default -> {}
                     }
                     return Thread.ofVirtual().unstarted(work);
                 };

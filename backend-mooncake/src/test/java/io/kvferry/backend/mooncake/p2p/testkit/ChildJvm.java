@@ -23,6 +23,11 @@ public final class ChildJvm implements AutoCloseable {
     private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
 
     public ChildJvm(Class<?> main, String... arguments) throws IOException {
+        this(List.of(), main, arguments);
+    }
+
+    /// @param flags of the JVM
+    public ChildJvm(List<String> flags, Class<?> main, String... arguments) throws IOException {
         var command =
                 new ArrayList<>(
                         List.of(
@@ -30,10 +35,9 @@ public final class ChildJvm implements AutoCloseable {
                                 "-XX:+UseSerialGC",
                                 "-XX:TieredStopAtLevel=1",
                                 "--enable-native-access=ALL-UNNAMED",
-                                SideChannelOption.flag(),
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                main.getName()));
+                                SideChannelOption.flag()));
+        command.addAll(flags);
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
         command.addAll(List.of(arguments));
         process =
                 new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();

@@ -61,7 +61,7 @@ interface MetadataStore extends AutoCloseable {
         return HttpClient.newBuilder()
                 .connectTimeout(CONNECT)
                 // Not the common pool, which others may hold up.
-                .executor(task -> Thread.ofVirtual().name("kvferry-te-http").start(task))
+                .executor(HttpExchanges.threads("kvferry-te-http"))
                 .version(HttpClient.Version.HTTP_1_1)
                 .build();
     }
