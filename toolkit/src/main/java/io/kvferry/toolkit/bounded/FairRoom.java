@@ -41,7 +41,7 @@ public final class FairRoom {
 
     /// Takes a place and some bytes.
     ///
-    /// @return whether there was room; then [#give] is due
+    /// @return whether there was room; then [#give] is due, which it may be for nothing
     public boolean take(String peer, long bytes) {
         return take(peer, 1, bytes);
     }
@@ -58,6 +58,9 @@ public final class FairRoom {
                                     && share.bytes + bytes <= freeBytes - bytes;
             if (!fits || !fair) {
                 return false;
+            }
+            if (places == 0 && bytes == 0) {
+                return true; // whoever holds nothing has no share, whether he gives it back or not
             }
             if (share == null) {
                 share = new Share();
@@ -99,6 +102,9 @@ public final class FairRoom {
     /// @param places of those that were taken
     /// @param bytes of those that were taken
     public void give(String peer, int places, long bytes) {
+        if (places == 0 && bytes == 0) {
+            return;
+        }
         lock.lock();
         try {
             var share = shares.get(peer);
@@ -110,6 +116,16 @@ public final class FairRoom {
                 shares.remove(peer);
             }
             given.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Those that hold something.
+    int peers() {
+        lock.lock();
+        try {
+            return shares.size();
         } finally {
             lock.unlock();
         }

@@ -131,7 +131,7 @@ final class RouterPort implements AutoCloseable {
     private void accepted(SocketChannel channel) throws IOException {
         var visitor = new Visitor(channel);
         if (visitors.size() >= mostConnections) {
-            FullPort.crowd(visitors, visitor.from, Visitor::host).stream()
+            FullPort.crowd(visitors, mostConnections, visitor.from, Visitor::host).stream()
                     .min(Comparator.comparing(Visitor::known).thenComparingLong(Visitor::lastHeard))
                     .ifPresent(Visitor::cutOff);
         }

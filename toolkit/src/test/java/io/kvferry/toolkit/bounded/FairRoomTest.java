@@ -43,6 +43,17 @@ class FairRoomTest {
         assertThat(room.take("c", 400)).isTrue();
     }
 
+    /// An empty message is not always given back.
+    @Test
+    void whoTakesNothingLeavesNothing() {
+        var room = new FairRoom(10, 10);
+        for (int i = 0; i < 1000; i++) {
+            assertThat(room.take("p" + i, 0, 0)).isTrue();
+        }
+        assertThat(room.peers()).isZero();
+        room.give("p", 0, 0);
+    }
+
     @Test
     void everythingComesBack() {
         var random = new Random(7);

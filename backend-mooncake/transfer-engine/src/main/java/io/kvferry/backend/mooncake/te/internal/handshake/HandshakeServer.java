@@ -123,7 +123,8 @@ public final class HandshakeServer implements AutoCloseable {
     /// Cuts off the connection that has been open for longest, of the host that has most: a
     /// handshake takes moments, and those who say nothing must not keep everybody else out.
     private void makeRoom(String newcomer) {
-        FullPort.crowd(open.entrySet(), newcomer, entry -> host(entry.getKey())).stream()
+        FullPort.crowd(open.entrySet(), MOST_CONNECTIONS, newcomer, entry -> host(entry.getKey()))
+                .stream()
                 .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
                 .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
                 .ifPresent(longest -> ClosingAside.close(() -> closeQuietly(longest.getKey())));

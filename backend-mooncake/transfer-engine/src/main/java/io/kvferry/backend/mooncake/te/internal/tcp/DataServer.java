@@ -169,7 +169,10 @@ public final class DataServer implements AutoCloseable {
     private boolean makeRoom(String host) {
         int free = config.maxConnections() - connections.size();
         if (free <= 0) {
-            return drop(longestAtRest(FullPort.crowd(connections, host, DataConnection::host)));
+            var crowd =
+                    FullPort.crowd(
+                            connections, config.maxConnections(), host, DataConnection::host);
+            return crowd.isEmpty() || drop(longestAtRest(crowd));
         }
         var others = connections.stream().filter(other -> other.host().equals(host)).toList();
         return others.size() < Math.max(free, 1) || drop(longestAtRest(others));
