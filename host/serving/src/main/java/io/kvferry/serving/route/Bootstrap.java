@@ -79,15 +79,8 @@ final class Bootstrap {
             known = now;
             resting.keepOnly(now.engines.stream().map(Engine::engineId).toList());
         }
-        int count = now.engines.size();
-        int first = Math.floorMod(turn.getAndIncrement(), count);
-        for (int i = 0; i < count; i++) {
-            var engine = now.engines.get((first + i) % count);
-            if (resting.admits(engine.engineId())) {
-                return engine;
-            }
-        }
-        return now.engines.get(first);
+        int first = Math.floorMod(turn.getAndIncrement(), now.engines.size());
+        return resting.choose(now.engines, first, Engine::engineId);
     }
 
     /// A request has ended that was sent to an engine.

@@ -7,13 +7,15 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
 import java.util.function.LongSupplier;
 
-/// The engines behind one bootstrap server whose last hand-off failed: left out for a while, longer
-/// with each failure in a row, and tried by one request when that is over. Anybody may register an
-/// engine that does not work where there is no secret, and engines die.
+/// The engines behind one bootstrap server whose last hand-off failed: left out for a while, tried
+/// by one request when that is over, and left out for longer with each trial in a row that fails.
+/// Anybody may register an engine that does not work where there is no secret, and engines die.
 ///
 /// Threading: any thread.
 final class RestingEngines {
@@ -25,12 +27,29 @@ final class RestingEngines {
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<String, Rest> resting = new HashMap<>();
 
-    /// @param failures in a row
+    /// @param failures in a row: the first one, and those of trials. Requests that were under way
+    ///   together fail together, and say no more than one of them
     /// @param until when the next request tries the engine
-    private record Rest(int failures, long until) {}
+    /// @param tried whether one does meanwhile
+    private record Rest(int failures, long until, boolean tried) {}
 
     RestingEngines(LongSupplier nanoTime) {
         this.nanoTime = nanoTime;
+    }
+
+    /// The engine that gets a request: the first in turn that has no rest or whose rest is over,
+    /// and where there is none, the first: it may have recovered.
+    ///
+    /// @param engines at least one
+    /// @param first whose turn it is
+    <E> E choose(List<E> engines, int first, Function<E, String> name) {
+        for (int i = 0; i < engines.size(); i++) {
+            var engine = engines.get((first + i) % engines.size());
+            if (admits(name.apply(engine))) {
+                return engine;
+            }
+        }
+        return engines.get(first);
     }
 
     /// Whether an engine gets a request now. The one that it gets after its rest is a trial: the
@@ -45,7 +64,7 @@ final class RestingEngines {
             if (nanoTime.getAsLong() - rest.until() < 0) {
                 return false;
             }
-            resting.put(engine, new Rest(rest.failures(), restFrom(rest.failures())));
+            resting.put(engine, new Rest(rest.failures(), restFrom(rest.failures()), true));
             return true;
         } finally {
             lock.unlock();
@@ -61,8 +80,11 @@ final class RestingEngines {
         lock.lock();
         try {
             var rest = resting.get(engine);
+            if (rest != null && !rest.tried()) {
+                return; // it was sent before the rest began, or there was no other engine
+            }
             int failures = rest == null ? 1 : rest.failures() + 1;
-            resting.put(engine, new Rest(failures, restFrom(failures)));
+            resting.put(engine, new Rest(failures, restFrom(failures), false));
             LOG.info("engine {}: hand-over failed, {} in a row", engine, failures);
         } finally {
             lock.unlock();
@@ -73,6 +95,16 @@ final class RestingEngines {
         lock.lock();
         try {
             resting.remove(engine);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Engines that are left out, or were when they were last heard of.
+    int size() {
+        lock.lock();
+        try {
+            return resting.size();
         } finally {
             lock.unlock();
         }

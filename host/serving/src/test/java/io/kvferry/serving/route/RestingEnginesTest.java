@@ -40,11 +40,25 @@ class RestingEnginesTest {
     void restForMinutesAtMost() {
         for (int i = 0; i < 100; i++) {
             engines.failed("e");
+            pass(5 * 64);
+            assertThat(engines.admits("e")).isTrue();
         }
+        engines.failed("e");
         pass(5 * 64 - 1);
         assertThat(engines.admits("e")).isFalse();
         pass(1);
         assertThat(engines.admits("e")).isTrue();
+    }
+
+    /// One event, though each of them tells it.
+    @Test
+    void requestsThatWereUnderWayTogetherCountOnce() {
+        for (int i = 0; i < 100; i++) {
+            engines.failed("e");
+        }
+        pass(5);
+        assertThat(engines.admits("e")).as("after the shortest rest").isTrue();
+        assertThat(engines.admits("e")).isFalse();
     }
 
     @Test
