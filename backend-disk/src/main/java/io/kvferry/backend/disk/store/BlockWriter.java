@@ -79,14 +79,7 @@ final class BlockWriter {
         MemorySegment temp = names.nextTemp();
         Evictor.Room room = makeRoom(bytes, temp, task.deadlineNanos());
         if (room == Evictor.Room.NONE) {
-            return BlockResult.Failed.of(
-                    ErrorCode.NO_SPACE,
-                    "no room for "
-                            + bytes
-                            + " bytes within the quota of "
-                            + core.config().space().quotaBytes()
-                            + " and above the reserve of "
-                            + core.config().space().reserveBytes());
+            return noRoom(bytes, task.deadlineNanos());
         }
         boolean committed = false;
         boolean toReuse = room == Evictor.Room.WITH_FILE;
@@ -124,6 +117,22 @@ final class BlockWriter {
             }
             core.wrote(committed ? bytes : 0);
         }
+    }
+
+    /// A full store is one that could not evict, not one that had no time to.
+    private BlockResult noRoom(long bytes, long deadlineNanos) {
+        if (deadlineNanos - System.nanoTime() <= 0) {
+            return BlockResult.Failed.of(
+                    ErrorCode.TIMEOUT, "no eviction made room for " + bytes + " bytes in time");
+        }
+        return BlockResult.Failed.of(
+                ErrorCode.NO_SPACE,
+                "no room for "
+                        + bytes
+                        + " bytes within the quota of "
+                        + core.config().space().quotaBytes()
+                        + " and above the reserve of "
+                        + core.config().space().reserveBytes());
     }
 
     /// Asked of the disk each time: a save skipped because of what the catalog holds could be lost,

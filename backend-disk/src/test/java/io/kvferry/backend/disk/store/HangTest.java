@@ -16,14 +16,17 @@ import io.kvferry.toolkit.disk.FileCalls;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// Media that hang, deadlines that pass meanwhile, and how much is in flight at a time.
 class HangTest {
@@ -198,6 +201,138 @@ class HangTest {
         }
         assertThat(StoreDriver.diskBytes(config)).isZero();
         assertThat(StoreDriver.temps(config)).isEmpty();
+    }
+
+    /// Evictions stand still while a block whose check failed is read once more, and that read
+    /// hangs.
+    @Test
+    void boundsTheWaitForAReadThatHangsWhileEvictionsStandStill() throws Exception {
+        var hang = new CountDownLatch(1);
+        var hung = new CountDownLatch(1);
+        var config = fullWithThreeBlocks();
+        var brief = config.with(impatient(config.times()));
+        BlockKey damaged = BlockKey.of("0");
+        BlockKey kept = BlockKey.of("2");
+        try (var other = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform());
+                var store = BlockStore.open(brief, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            var otherDriver = new StoreDriver(other);
+            for (int i = 0; i < 3; i++) {
+                otherDriver.save(BlockKey.of("" + i), block(i, 5000));
+            }
+            store.scan();
+            flipAByte(StoreDriver.file(config, damaged));
+            var nobody = Thread.currentThread();
+            var reader = new AtomicReference<>(nobody);
+            calls.hook =
+                    (call, _) -> {
+                        // The first read of a thread is that of the first attempt.
+                        if (call.equals("read")
+                                && isReader()
+                                && !reader.compareAndSet(nobody, Thread.currentThread())
+                                && reader.get() == Thread.currentThread()) {
+                            hung.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            BlockResult result = driver.load(damaged, empty(5000));
+            while (hung.getCount() > 0) { // on a busy machine the deadline may pass before
+                assertThat(result instanceof BlockResult.Failed).as("%s", result).isTrue();
+                reader.set(nobody);
+                if (otherDriver.save(damaged, block(0, 5000)) == BlockResult.Done.STORED) {
+                    flipAByte(StoreDriver.file(config, damaged)); // the other reader discarded it
+                }
+                result = driver.load(damaged, empty(5000));
+            }
+            assertThat(result.failedWith(ErrorCode.TIMEOUT)).as("%s", result).isTrue();
+
+            assertThat(
+                            driver.save(BlockKey.of("new"), block(3, 5000))
+                                    .failedWith(ErrorCode.TIMEOUT))
+                    .isTrue();
+            assertThat(
+                            otherDriver
+                                    .save(
+                                            BlockKey.of("new"),
+                                            block(3, 5000),
+                                            Duration.ofMillis(300))
+                                    .failedWith(ErrorCode.TIMEOUT))
+                    .isTrue();
+            assertThat(store.stats().noSpace() + other.stats().noSpace()).isZero();
+            var loaded = empty(5000);
+            do { // one reader is left
+                result = driver.load(kept, loaded);
+            } while (result.failedWith(ErrorCode.TIMEOUT));
+            assertThat(result).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(2, 5000), loaded)).isTrue();
+            assertThat(otherDriver.load(kept, empty(5000))).isEqualTo(BlockResult.Done.LOADED);
+
+            StoreDriver.shut(store); // while the read hangs
+            assertThat(hang.getCount()).isEqualTo(1);
+            assertThat(otherDriver.save(BlockKey.of("new"), block(3, 5000)))
+                    .as("evictions go on")
+                    .isEqualTo(BlockResult.Done.STORED);
+            hang.countDown();
+            assertThat(reader.get().join(StoreDriver.PATIENCE)).isTrue();
+            assertThat(store.stats().corrupt()).isZero();
+            assertThat(otherDriver.load(BlockKey.of("new"), loaded))
+                    .isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(3, 5000), loaded)).isTrue();
+        } finally {
+            hang.countDown();
+        }
+    }
+
+    /// Whoever is first to notice that the deadline has passed: the thread that notices deadlines
+    /// or that of the save.
+    @Test
+    void aSaveThatHadNoTimeToEvictIsLateRatherThanOutOfSpace() {
+        var config = fullWithThreeBlocks();
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls);
+                var other = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform())) {
+            var driver = new StoreDriver(store);
+            for (int i = 0; i < 3; i++) {
+                driver.save(BlockKey.of("" + i), block(i, 5000));
+            }
+            long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+            assertThat(other.core().evictor().pause(limit)).isTrue();
+            for (int i = 0; i < 20; i++) {
+                var result =
+                        driver.save(BlockKey.of("new"), block(3, 5000), Duration.ofMillis(25 + i));
+                assertThat(result.failedWith(ErrorCode.TIMEOUT)).as("%s", result).isTrue();
+            }
+            other.core().evictor().resume();
+            assertThat(store.stats().noSpace()).isZero();
+            assertThat(driver.save(BlockKey.of("new"), block(3, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    private static boolean isReader() {
+        return Thread.currentThread().getName().startsWith("disk-read");
+    }
+
+    private StoreConfig fullWithThreeBlocks() {
+        return StoreDriver.config(root)
+                .withMedium(Durability.NONE, DirectIo.OFF)
+                .withQuota(3 * (4096 + 8192), 1, 1);
+    }
+
+    /// Closing a store takes as long as its longest request, and a little more.
+    private static StoreConfig.Times impatient(StoreConfig.Times times) {
+        return new StoreConfig.Times(
+                Duration.ofMillis(500),
+                times.verifyAfter(),
+                times.tempMaxAge(),
+                times.scanInterval(),
+                times.recency());
+    }
+
+    private static void flipAByte(Path file) throws IOException {
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[5000] ^= 1;
+        Files.write(file, bytes);
     }
 
     private static void await(CountDownLatch latch) {

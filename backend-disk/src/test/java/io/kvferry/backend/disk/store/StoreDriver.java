@@ -62,12 +62,16 @@ final class StoreDriver {
     }
 
     BlockResult save(BlockKey key, List<MemorySegment> segments) {
+        return save(key, segments, PATIENCE);
+    }
+
+    BlockResult save(BlockKey key, List<MemorySegment> segments, Duration limit) {
         var done = new CompletableFuture<BlockResult>();
         assertThat(
                         store.save(
                                 key,
                                 segments,
-                                Deadline.in(PATIENCE),
+                                Deadline.in(limit),
                                 (_, result) -> done.complete(result),
                                 0))
                 .isTrue();
