@@ -36,9 +36,10 @@ class AllocationTest {
     private static final int BLOCKS = 32;
     private static final int SAMPLES = 100;
 
-    /// Of a store without a fleet's key. A single object per call would be more. None is made where
-    /// this test runs alone; in a JVM that has run others before, in code of the first compiler,
-    /// there were 40 bytes for each second call.
+    /// Of a store without a fleet's key. A single object per call would be more. In code of the
+    /// first compiler every call into libc makes one of 40 bytes: the JDK's `checkCaptureSegment`
+    /// takes a slice of the memory for errno. The optimizing compiler leaves it out, but in a JVM
+    /// that has run other tests before perhaps not everywhere.
     private static final long PLAIN = 23;
 
     /// Of a store with a fleet's key: `Mac.doFinal` answers a new array of 32 bytes, also where it
