@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
-import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT;
 
 import java.lang.foreign.Arena;
-import java.lang.foreign.FunctionDescriptor;
-import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
-import java.lang.invoke.MethodHandle;
 import java.lang.invoke.VarHandle;
 
 /// [FileCalls] straight on libc of 64-bit Linux. Unlike a FileChannel, opening a file here
 /// allocates no object.
 final class PosixFileCalls implements FileCalls {
-    private static final Linker LINKER = Linker.nativeLinker();
-    private static final MemoryLayout STATE_LAYOUT = Linker.Option.captureStateLayout();
+    // Links libc with this class, so that [Platform] learns when that is not possible.
     private static final VarHandle ERRNO =
-            STATE_LAYOUT.varHandle(MemoryLayout.PathElement.groupElement("errno"));
+            Libc.STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
     private static final ThreadLocal<MemorySegment> STATE =
-            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATE_LAYOUT));
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(Libc.STATE));
 
     // asm-generic/fcntl.h, and arch/arm64/include/uapi/asm/fcntl.h, which swaps two of them.
     private static final boolean ARM = arch().equals("aarch64");
@@ -64,75 +59,11 @@ final class PosixFileCalls implements FileCalls {
     private static final ThreadLocal<MemorySegment> TIMES =
             ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(4 * Long.BYTES, Long.BYTES));
 
-    private static final MethodHandle OPEN =
-            link(
-                    "open",
-                    FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT, JAVA_INT),
-                    Linker.Option.firstVariadicArg(2));
-    private static final MethodHandle PREAD =
-            link(
-                    "pread",
-                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG));
-    private static final MethodHandle PWRITE =
-            link(
-                    "pwrite",
-                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG));
-    // struct iovec of a 64-bit system is two longs, as FileCalls.gather passes them.
-    private static final MethodHandle PWRITEV =
-            link(
-                    "pwritev",
-                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG));
-    private static final MethodHandle FDATASYNC =
-            link("fdatasync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
-    private static final MethodHandle FSYNC =
-            link("fsync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
-    private static final MethodHandle CLOSE =
-            link("close", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
-    private static final MethodHandle RENAMEAT2 =
-            link(
-                    "renameat2",
-                    FunctionDescriptor.of(
-                            JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT, ADDRESS, JAVA_INT));
-    private static final MethodHandle LINK =
-            link("link", FunctionDescriptor.of(JAVA_INT, ADDRESS, ADDRESS));
-    private static final MethodHandle UNLINK =
-            link("unlink", FunctionDescriptor.of(JAVA_INT, ADDRESS));
-    private static final MethodHandle STATX =
-            link(
-                    "statx",
-                    FunctionDescriptor.of(
-                            JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT, JAVA_INT, ADDRESS));
-    private static final MethodHandle UTIMENSAT =
-            link(
-                    "utimensat",
-                    FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS, ADDRESS, JAVA_INT));
-    private static final MethodHandle FUTIMENS =
-            link("futimens", FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS));
-    private static final MethodHandle FLOCK =
-            link("flock", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
-    // Not every libc has getdents64 under its name.
-    private static final MethodHandle GETDENTS64 =
-            link(
-                    "syscall",
-                    FunctionDescriptor.of(JAVA_LONG, JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG),
-                    Linker.Option.firstVariadicArg(1));
-    private static final MethodHandle MKDIR =
-            link("mkdir", FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT));
-
     /// Call through [FileCalls#ofPlatform], which knows where this class cannot be loaded.
     PosixFileCalls() {}
 
     private static String arch() {
         return System.getProperty("os.arch");
-    }
-
-    @SuppressWarnings("restricted") // the one place in this module that links native code
-    private static MethodHandle link(
-            String name, FunctionDescriptor shape, Linker.Option... options) {
-        var all = new Linker.Option[options.length + 1];
-        all[0] = Linker.Option.captureCallState("errno");
-        System.arraycopy(options, 0, all, 1, options.length);
-        return LINKER.downcallHandle(LINKER.defaultLookup().findOrThrow(name), shape, all);
     }
 
     @Override
@@ -159,7 +90,7 @@ final class PosixFileCalls implements FileCalls {
     private static int open(MemorySegment path, int flags) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) OPEN.invokeExact(state, path, flags, FILE_MODE), state);
+            return answer((int) Libc.OPEN.invokeExact(state, path, flags, FILE_MODE), state);
         } catch (Throwable e) {
             throw unexpected("open", e);
         }
@@ -169,7 +100,7 @@ final class PosixFileCalls implements FileCalls {
     public long read(int handle, MemorySegment buffer, long at, long length, long offset) {
         MemorySegment state = STATE.get();
         try {
-            long n = (long) PREAD.invokeExact(state, handle, from(buffer, at), length, offset);
+            long n = (long) Libc.PREAD.invokeExact(state, handle, from(buffer, at), length, offset);
             return n >= 0 ? n : -readErrno(errno(state));
         } catch (Throwable e) {
             throw unexpected("pread", e);
@@ -184,7 +115,8 @@ final class PosixFileCalls implements FileCalls {
     public long write(int handle, MemorySegment buffer, long at, long length, long offset) {
         MemorySegment state = STATE.get();
         try {
-            long n = (long) PWRITE.invokeExact(state, handle, from(buffer, at), length, offset);
+            long n =
+                    (long) Libc.PWRITE.invokeExact(state, handle, from(buffer, at), length, offset);
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
             throw unexpected("pwrite", e);
@@ -200,7 +132,7 @@ final class PosixFileCalls implements FileCalls {
     public long gather(int handle, MemorySegment ranges, int count, long offset) {
         MemorySegment state = STATE.get();
         try {
-            long n = (long) PWRITEV.invokeExact(state, handle, ranges, count, offset);
+            long n = (long) Libc.PWRITEV.invokeExact(state, handle, ranges, count, offset);
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
             throw unexpected("pwritev", e);
@@ -216,7 +148,7 @@ final class PosixFileCalls implements FileCalls {
     public int syncData(int handle) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) FDATASYNC.invokeExact(state, handle), state);
+            return answer((int) Libc.FDATASYNC.invokeExact(state, handle), state);
         } catch (Throwable e) {
             throw unexpected("fdatasync", e);
         }
@@ -226,7 +158,7 @@ final class PosixFileCalls implements FileCalls {
     public int close(int handle) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) CLOSE.invokeExact(state, handle), state);
+            return answer((int) Libc.CLOSE.invokeExact(state, handle), state);
         } catch (Throwable e) {
             throw unexpected("close", e);
         }
@@ -239,7 +171,7 @@ final class PosixFileCalls implements FileCalls {
             int rc =
                     answer(
                             (int)
-                                    RENAMEAT2.invokeExact(
+                                    Libc.RENAMEAT2.invokeExact(
                                             state, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE),
                             state);
             // File systems without the flag (some network ones) say EINVAL; a hard link refuses a
@@ -252,7 +184,7 @@ final class PosixFileCalls implements FileCalls {
 
     private int linkThenUnlink(MemorySegment from, MemorySegment to) throws Throwable {
         MemorySegment state = STATE.get();
-        int rc = answer((int) LINK.invokeExact(state, from, to), state);
+        int rc = answer((int) Libc.LINK.invokeExact(state, from, to), state);
         return rc < 0 ? rc : unlink(from);
     }
 
@@ -261,7 +193,8 @@ final class PosixFileCalls implements FileCalls {
         MemorySegment state = STATE.get();
         try {
             return answer(
-                    (int) RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, 0), state);
+                    (int) Libc.RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, 0),
+                    state);
         } catch (Throwable e) {
             throw unexpected("renameat2", e);
         }
@@ -271,7 +204,7 @@ final class PosixFileCalls implements FileCalls {
     public int unlink(MemorySegment path) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) UNLINK.invokeExact(state, path), state);
+            return answer((int) Libc.UNLINK.invokeExact(state, path), state);
         } catch (Throwable e) {
             throw unexpected("unlink", e);
         }
@@ -298,7 +231,7 @@ final class PosixFileCalls implements FileCalls {
             int rc =
                     answer(
                             (int)
-                                    STATX.invokeExact(
+                                    Libc.STATX.invokeExact(
                                             state,
                                             AT_FDCWD,
                                             path,
@@ -322,7 +255,9 @@ final class PosixFileCalls implements FileCalls {
         MemorySegment times = times(nanos);
         try {
             return answer(
-                    (int) UTIMENSAT.invokeExact(state, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW),
+                    (int)
+                            Libc.UTIMENSAT.invokeExact(
+                                    state, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW),
                     state);
         } catch (Throwable e) {
             throw unexpected("utimensat", e);
@@ -334,7 +269,7 @@ final class PosixFileCalls implements FileCalls {
         MemorySegment state = STATE.get();
         MemorySegment times = times(nanos);
         try {
-            return answer((int) FUTIMENS.invokeExact(state, handle, times), state);
+            return answer((int) Libc.FUTIMENS.invokeExact(state, handle, times), state);
         } catch (Throwable e) {
             throw unexpected("futimens", e);
         }
@@ -354,7 +289,7 @@ final class PosixFileCalls implements FileCalls {
     public int makeFolder(MemorySegment path) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) MKDIR.invokeExact(state, path, FOLDER_MODE), state);
+            return answer((int) Libc.MKDIR.invokeExact(state, path, FOLDER_MODE), state);
         } catch (Throwable e) {
             throw unexpected("mkdir", e);
         }
@@ -368,7 +303,7 @@ final class PosixFileCalls implements FileCalls {
         }
         MemorySegment state = STATE.get();
         try {
-            int rc = answer((int) FSYNC.invokeExact(state, handle), state);
+            int rc = answer((int) Libc.FSYNC.invokeExact(state, handle), state);
             int closed = close(handle);
             return rc < 0 ? rc : closed;
         } catch (Throwable e) {
@@ -387,7 +322,7 @@ final class PosixFileCalls implements FileCalls {
         try {
             long n =
                     (long)
-                            GETDENTS64.invokeExact(
+                            Libc.GETDENTS64.invokeExact(
                                     state, SYS_GETDENTS64, handle, buffer, buffer.byteSize());
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
@@ -420,7 +355,7 @@ final class PosixFileCalls implements FileCalls {
     private static int flock(int handle, int operation) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) FLOCK.invokeExact(state, handle, operation), state);
+            return answer((int) Libc.FLOCK.invokeExact(state, handle, operation), state);
         } catch (Throwable e) {
             throw unexpected("flock", e);
         }
