@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.disk;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.disk.space.Recency;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.Victim;
 
 import java.util.Comparator;
 import java.util.HashMap;
@@ -60,7 +61,7 @@ interface FileOrder {
     final class Catalog implements FileOrder {
         private final SpaceCatalog catalog =
                 new SpaceCatalog(Long.MAX_VALUE / 2, 0, 0, 0, new Recency(60_000));
-        private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
+        private final Victim victim = new Victim();
         private long latest;
 
         @Override

@@ -6,6 +6,7 @@ import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.space.EvictionLock;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.Victim;
 
 import org.jspecify.annotations.Nullable;
 
@@ -33,7 +34,7 @@ final class Evictor {
     private final FileCalls calls;
     private final EvictionLock lock;
     private final StoreFolder.Names names;
-    private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
+    private final Victim victim = new Victim();
     private final FileStatus status = new FileStatus();
     private boolean victimReused;
     private long victimFreed;

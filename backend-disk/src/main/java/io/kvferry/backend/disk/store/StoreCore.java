@@ -13,6 +13,7 @@ import io.kvferry.toolkit.disk.space.FreeSpace;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.disk.space.Recency;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.Victim;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -269,7 +270,7 @@ final class StoreCore {
         }
     }
 
-    void removed(SpaceCatalog.Victim victim) {
+    void removed(Victim victim) {
         if (listeners.length > 0) {
             removed(victim.digest());
         }

@@ -129,7 +129,7 @@ class CallOutTest {
         try (var store = BlockStore.open(full, listener, calls)) {
             var result = new StoreDriver(store).save(BlockKey.of("new"), block(2, 5000));
             assertThat(result).isInstanceOf(BlockResult.Failed.class);
-            assertThat(store.core().catalog().reservedBytes()).isZero();
+            StoreDriver.assertReservesNothing(store);
         }
     }
 
@@ -151,7 +151,7 @@ class CallOutTest {
             assertThat(driver.save(BlockKey.of("new"), block(2, 5000)))
                     .isInstanceOf(BlockResult.Failed.class);
             assertThat(StoreDriver.temps(config)).isEmpty();
-            assertThat(store.core().catalog().reservedBytes()).isZero();
+            StoreDriver.assertReservesNothing(store);
         }
     }
 
@@ -179,7 +179,7 @@ class CallOutTest {
             assertThat(Collections.frequency(calls.log, "close"))
                     .isEqualTo(failing.equals("openOver") ? 0 : 1);
             assertThat(StoreDriver.temps(config)).isEmpty();
-            assertThat(store.core().catalog().reservedBytes()).isZero();
+            StoreDriver.assertReservesNothing(store);
             assertThat(driver.save(BlockKey.of("new"), block(2, 5000)))
                     .isEqualTo(BlockResult.Done.STORED);
         }

@@ -261,7 +261,7 @@ class DelayTest {
         }
         for (var member : members) {
             assertThat(member.store.stats().corrupt()).as("seed %d", seed).isZero();
-            assertThat(member.store.core().catalog().reservedBytes()).isZero();
+            StoreDriver.assertReservesNothing(member.store);
         }
         checkFolder(secret);
     }

@@ -299,7 +299,7 @@ class InterleavingTest {
         }
         assertThat(onDisk(members)).isLessThanOrEqualTo(QUOTA);
         for (var member : members) {
-            assertThat(member.store.core().catalog().reservedBytes()).isZero();
+            StoreDriver.assertReservesNothing(member.store);
         }
     }
 

@@ -154,6 +154,14 @@ final class StoreDriver {
         return found;
     }
 
+    /// That all of the quota that files do not take can be had.
+    static void assertReservesNothing(BlockStore store) {
+        var catalog = store.core().catalog();
+        long rest = store.config().space().quotaBytes() - catalog.usedBytes();
+        assertThat(catalog.reserve(rest)).as("nothing is reserved").isTrue();
+        catalog.release(rest);
+    }
+
     /// That what the store counts is what is on disk, once it has done evicting in the background.
     static void assertKnowsItsBytes(BlockStore store) {
         long limit = System.nanoTime() + PATIENCE.toNanos();

@@ -25,45 +25,6 @@ public final class SpaceCatalog {
         SUPPRESSED
     }
 
-    /// A file chosen for eviction; filled again and again by the one thread that evicts.
-    public static final class Victim {
-        final long[] words = new long[4];
-        private long stamp;
-        private long persisted;
-        private long bytes;
-        private boolean unreadable;
-        private boolean reserved;
-
-        public KeyDigest digest() {
-            return new KeyDigest(words[0], words[1], words[2], words[3]);
-        }
-
-        /// Word `i` of the digest, without an object.
-        public long word(int i) {
-            return words[i];
-        }
-
-        /// Its time of use as this process knows it, see [Recency].
-        public long stamp() {
-            return stamp;
-        }
-
-        /// The time of use that the file carried when this process last knew.
-        public long persisted() {
-            return persisted;
-        }
-
-        /// Bytes that its deletion frees, as far as known.
-        public long bytes() {
-            return bytes;
-        }
-
-        /// Whether its eviction made the room that was asked for, which is reserved then.
-        public boolean reserved() {
-            return reserved;
-        }
-    }
-
     /// How long lookups of a file miss after a read of it failed for the first time.
     public static final long SUPPRESSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
@@ -442,10 +403,6 @@ public final class SpaceCatalog {
 
     public synchronized long usedBytes() {
         return index.totalBytes();
-    }
-
-    public synchronized long reservedBytes() {
-        return reserved;
     }
 
     public synchronized int files() {

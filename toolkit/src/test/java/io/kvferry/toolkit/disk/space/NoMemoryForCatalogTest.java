@@ -44,6 +44,7 @@ class NoMemoryForCatalogTest {
 
         private static final int PIECE = 32 << 10;
         private static final int TRIES = 100;
+        private static final long QUOTA = 2L * FILES;
 
         private FullHeap() {}
 
@@ -58,7 +59,7 @@ class NoMemoryForCatalogTest {
         public static void main(String[] args) {
             int failures = 0;
             for (int left = 0; left < TRIES; left++) {
-                var catalog = new SpaceCatalog(Long.MAX_VALUE, 0, 0, 0, new Recency(60_000));
+                var catalog = new SpaceCatalog(QUOTA, 0, 0, 0, new Recency(60_000));
                 for (int i = 0; i < FILES; i++) {
                     catalog.confirm(key(i), 1, 0, i);
                 }
@@ -94,7 +95,9 @@ class NoMemoryForCatalogTest {
                 catalog.release(1); // as who saves does
             }
             ballast.clear();
-            check(catalog.reservedBytes() == 0, "reserved " + catalog.reservedBytes());
+            long rest = QUOTA - catalog.usedBytes();
+            check(catalog.reserve(rest), "a reservation is left");
+            catalog.release(rest);
             check(
                     catalog.usedBytes() == FILES + (committed ? 1 : 0),
                     "used " + catalog.usedBytes());
