@@ -55,6 +55,10 @@ public final class ChildJvm implements AutoCloseable {
         }
     }
 
+    public long pid() {
+        return process.pid();
+    }
+
     /// Sends a line; the answer comes later.
     public CompletableFuture<String> ask(String line) {
         try {

@@ -56,6 +56,10 @@ public final class Child implements AutoCloseable {
         }
     }
 
+    long pid() {
+        return process.pid();
+    }
+
     /// Processor time that it has taken so far, as exactly as the system tells it.
     public long cpuNanos() {
         return ProcessCost.cpuOf(process.toHandle());

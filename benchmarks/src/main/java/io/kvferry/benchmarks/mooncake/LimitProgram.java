@@ -66,6 +66,12 @@ public final class LimitProgram implements AutoCloseable {
         }
     }
 
+    /// Both processes run there from now on.
+    void place(Placement placement) throws IOException, InterruptedException {
+        placement.asking(driver.pid());
+        placement.serving(server.pid());
+    }
+
     /// The command in front of a command that has its processor time printed, see
     /// [#cpuNanos(String)].
     public List<String> measuring() {

@@ -43,6 +43,10 @@ final class MooncakeBench implements AutoCloseable {
                 : Optional.empty();
     }
 
+    void place(Placement placement) throws IOException, InterruptedException {
+        placement.serving(target.pid());
+    }
+
     /// One run of an initiator; empty when it reports nothing.
     ///
     /// @param limit with it the initiator's processor time is measured, its start included; without

@@ -3,6 +3,7 @@ package io.kvferry.benchmarks.mooncake;
 
 import io.kvferry.benchmarks.Table;
 
+import java.io.IOException;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
@@ -62,6 +63,15 @@ final class Peers implements AutoCloseable {
         }
         if (iperf.isPresent() || ucx.isPresent()) {
             table.print();
+        }
+    }
+
+    /// The targets serve there from now on. Initiators are started by this process and inherit its
+    /// place.
+    void place(Placement placement) throws IOException, InterruptedException {
+        if (plain.isPresent() && pooled.isPresent()) {
+            plain.get().place(placement);
+            pooled.get().place(placement);
         }
     }
 

@@ -71,6 +71,10 @@ final class Target implements AutoCloseable {
         address = Long.parseLong(words[1]);
     }
 
+    long pid() {
+        return child.pid();
+    }
+
     /// Processor time that it has taken so far.
     long cpuNanos() {
         return Long.parseLong(child.await(child.ask(CPU)));

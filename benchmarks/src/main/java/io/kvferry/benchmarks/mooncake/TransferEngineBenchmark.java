@@ -60,6 +60,12 @@ public final class TransferEngineBenchmark extends Benchmark {
             description = "Of each side; rows that need more are left out.")
     private long memoryMib = MEMORY_MIB;
 
+    @Option(
+            names = "--place",
+            description =
+                    "Where both sides run: ${COMPLETION-CANDIDATES} (taskset, two processors).")
+    private Placement place = Placement.FREE;
+
     @Option(names = "--no-peers", description = "Without Mooncake, iperf3 and UCX.")
     private boolean alone;
 
@@ -117,7 +123,7 @@ public final class TransferEngineBenchmark extends Benchmark {
                         alone || !way.name().equals("tcp")
                                 ? Peers.none()
                                 : Peers.start(limit, memory)) {
-                    sweep(way, settings, memory, shapes, limit, peers, rounds, quick);
+                    sweep(way, shapes, limit, peers);
                 } finally {
                     if (limit.isPresent()) {
                         limit.get().close();
@@ -132,16 +138,9 @@ public final class TransferEngineBenchmark extends Benchmark {
                         + " sides, of Mooncake with the start of its initiator.");
     }
 
-    private static void sweep(
-            Way way,
-            String[] settings,
-            long memory,
-            List<Shape> shapes,
-            Optional<LimitProgram> limit,
-            Peers peers,
-            int rounds,
-            boolean quick)
+    private void sweep(Way way, List<Shape> shapes, Optional<LimitProgram> limit, Peers peers)
             throws Exception {
+        long memory = memoryMib << 20;
         // What the engine allocates is shared; other memory is as an inference engine has it.
         boolean registered = way.name().equals("cma");
         var config = EngineConfig.from(way.map(settings));
@@ -161,6 +160,12 @@ public final class TransferEngineBenchmark extends Benchmark {
                             limit,
                             peers,
                             rounds);
+            place.asking(ProcessHandle.current().pid());
+            place.serving(target.pid());
+            if (limit.isPresent()) {
+                limit.get().place(place);
+            }
+            peers.place(place);
             System.out.println("## " + way.text());
             sweep.latency(quick ? 5_000 : 20_000);
             sweep.run(shapes, quick ? QUICK_ROUND : ROUND, quick ? 1 : 2);
