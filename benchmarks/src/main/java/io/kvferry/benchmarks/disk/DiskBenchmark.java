@@ -31,15 +31,16 @@ import java.util.Set;
 /// once by one of several threads, not synced, and is read whole from the disk later. On top of it
 /// the store looks whether the block is there, gives the file its name only when it is complete,
 /// and makes and checks a checksum of every byte. The rows of lookups, which the limits have none
-/// of, show what a block of a prompt costs to find. All start each turn with clean, empty caches,
-/// and who goes first changes from round to round.
+/// of, show what a block of a prompt costs to find. All start each turn with clean caches, loads
+/// with empty ones and saves with [HostMemory]; who goes first changes from round to round.
 ///
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
 /// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
-/// for every block of a turn. In its other form [ColdMemory] does that too, with all the calls of
-/// the store and a pass over the bytes in place of the checksum: what a ratio to it lacks of one is
-/// the program's, what a ratio to the others lacks beside is the price of the checks.
+/// for every block of a turn. Both have huge pages, as the engine's memory. In its other form
+/// [ColdMemory] does that too, with all the calls of the store and a pass over the bytes in place
+/// of the checksum: what a ratio to it lacks of one is the program's, what a ratio to the others
+/// lacks beside is the price of gathering and of the checks.
 ///
 /// The limits make their files in the folders in which the store makes its own, one per thread, so
 /// that nobody's threads wait for each other's changes of a folder. File systems such as ext4

@@ -23,6 +23,9 @@ final class DiskRounds {
     private static final long WARM_UP_NANOS = 5_000_000_000L;
     private static final int LEAST_WARM_UPS = 40;
 
+    /// For the page cache of a turn, for the memory that a limit moves, and as much again.
+    private static final long HOST_MEMORY = 3;
+
     private final Path folder;
     private final List<FileLimit> limits;
     private final int block;
@@ -144,6 +147,7 @@ final class DiskRounds {
         var written = new FileLimit.Work[limits.size()];
         for (int turn = 0; turn <= limits.size(); turn++) {
             Tool.sync();
+            HostMemory.take(HOST_MEMORY * block * run * count);
             int who = participant(turn, round) - 1;
             if (who < 0) {
                 save.ours.add(store.run(true));

@@ -13,6 +13,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.memory.HostPages;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.io.IOException;
@@ -90,7 +91,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreListener.NONE);
         long part = blockBytes / LAYERS;
         long region = blocks * part;
-        var memory = arena.allocate(LAYERS * region, AlignedStaging.ALIGNMENT);
+        var memory = HostPages.allocate(LAYERS * region, arena); // as the engine does
         for (int file = 0; file < blocks / run; file++) {
             var segments = new ArrayList<MemorySegment>();
             for (int block = file * run; block < (file + 1) * run; block++) {
