@@ -376,12 +376,10 @@ final class HarnessMemory implements AutoCloseable {
     }
 
     private static boolean isFilled(MemorySegment segment, byte value) {
-        for (long i = 0; i < segment.byteSize(); i++) {
-            if (segment.get(ValueLayout.JAVA_BYTE, i) != value) {
-                return false;
-            }
-        }
-        return true;
+        long size = segment.byteSize();
+        return size == 0
+                || segment.get(ValueLayout.JAVA_BYTE, 0) == value
+                        && MemorySegment.mismatch(segment, 0, size - 1, segment, 1, size) == -1;
     }
 
     /// Where byte `index` of a token lies: of all its heads side by side, or in the part of its

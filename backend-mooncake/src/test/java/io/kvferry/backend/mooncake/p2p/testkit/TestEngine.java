@@ -304,23 +304,26 @@ public final class TestEngine implements AutoCloseable {
 
     /// Computes the prompt: fills the request's blocks with what `seed` says.
     public void compute(FakeRequest request, int seed) {
-        eachByte(
+        eachBlock(
                 request,
                 0,
-                (segment, offset, expected) -> segment.set(ValueLayout.JAVA_BYTE, offset, expected),
+                (block, expected) ->
+                        MemorySegment.copy(
+                                expected, 0, block, ValueLayout.JAVA_BYTE, 0, expected.length),
                 seed);
         request.computed = request.promptTokenCount();
     }
 
     /// Whether the blocks from position `from` on hold what `seed` says.
     public void assertHolds(FakeRequest request, int from, int seed) {
-        eachByte(
+        eachBlock(
                 request,
                 from,
-                (segment, offset, expected) -> {
-                    if (segment.get(ValueLayout.JAVA_BYTE, offset) != expected) {
+                (block, expected) -> {
+                    long wrong = block.mismatch(MemorySegment.ofArray(expected));
+                    if (wrong >= 0) {
                         throw new AssertionError(
-                                request.id() + ": wrong byte at " + offset + " of " + segment);
+                                request.id() + ": wrong byte at " + wrong + " of " + block);
                     }
                 },
                 seed);
@@ -328,19 +331,22 @@ public final class TestEngine implements AutoCloseable {
 
     /// Whether the request's blocks are all zero.
     public void assertUntouched(FakeRequest request) {
-        eachByte(
+        eachBlock(
                 request,
                 0,
-                (segment, offset, _) ->
-                        assertThat(segment.get(ValueLayout.JAVA_BYTE, offset)).isZero(),
+                (block, expected) ->
+                        assertThat(block.mismatch(MemorySegment.ofArray(new byte[expected.length])))
+                                .as("first byte of %s that was written", block)
+                                .isEqualTo(-1),
                 1);
     }
 
-    private interface ByteVisitor {
-        void at(MemorySegment segment, long offset, byte expected);
+    private interface BlockVisitor {
+        void at(MemorySegment block, byte[] expected);
     }
 
-    private void eachByte(FakeRequest request, int from, ByteVisitor visitor, int seed) {
+    private void eachBlock(FakeRequest request, int from, BlockVisitor visitor, int seed) {
+        byte[] expected = new byte[shape.blockBytes()];
         for (int rank = 0; rank < shape.worldSize(); rank++) {
             int firstHead = shape.firstHead(rank % shape.tpSize());
             for (var region : regions.get(rank)) {
@@ -349,8 +355,7 @@ public final class TestEngine implements AutoCloseable {
                     if (ids[position] == BlockTable.NO_BLOCK) {
                         continue;
                     }
-                    long at = region.offset(ids[position]);
-                    for (int b = 0; b < shape.blockBytes(); b++) {
+                    for (int b = 0; b < expected.length; b++) {
                         int ofBlock = inHeadOrder(b, BLOCK_TOKENS << region.group());
                         int head = firstHead + ofBlock / shape.headBytes();
                         int mix =
@@ -359,8 +364,11 @@ public final class TestEngine implements AutoCloseable {
                                         + position * 13
                                         + head * 101
                                         + ofBlock % shape.headBytes() * 3;
-                        visitor.at(region.segment(), at + b, (byte) (mix | 1));
+                        expected[b] = (byte) (mix | 1);
                     }
+                    visitor.at(
+                            region.segment().asSlice(region.offset(ids[position]), expected.length),
+                            expected);
                 }
             }
         }
