@@ -25,11 +25,18 @@ final class LeaselessWatch implements AutoCloseable {
     private static final int PATIENCE = 3;
 
     private final BootstrapRegistry registry;
+    private final Duration answer;
     private final ScheduledThreadPoolExecutor clock;
     private Map<BootstrapRegistry.Leaseless, Integer> silent = new HashMap<>();
 
     LeaselessWatch(BootstrapRegistry registry) {
+        this(registry, Probe.ANSWER);
+    }
+
+    /// @param answer how long a side channel may take to answer
+    LeaselessWatch(BootstrapRegistry registry, Duration answer) {
         this.registry = registry;
+        this.answer = answer;
         this.clock =
                 new ScheduledThreadPoolExecutor(
                         1, Thread.ofPlatform().name("mooncake-bootstrap-watch").daemon().factory());
@@ -46,7 +53,8 @@ final class LeaselessWatch implements AutoCloseable {
         var now = new HashMap<BootstrapRegistry.Leaseless, Integer>();
         var workers = registry.leaseless();
         var answering =
-                Probe.answering(workers.stream().map(BootstrapRegistry.Leaseless::addr).toList());
+                Probe.answering(
+                        workers.stream().map(BootstrapRegistry.Leaseless::addr).toList(), answer);
         for (var worker : workers) {
             if (!answering.contains(worker.addr())) {
                 int looks = before.getOrDefault(worker, 0) + 1;

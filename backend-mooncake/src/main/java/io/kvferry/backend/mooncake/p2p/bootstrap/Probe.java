@@ -32,28 +32,34 @@ final class Probe {
     static final int TOGETHER = 64;
 
     private static final int CONNECT_MILLIS = 500;
-    private static final int ANSWER_MILLIS = 2_000;
+    static final Duration ANSWER = Duration.ofSeconds(2);
     private static final byte[] SIGNATURE = {(byte) 0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F};
 
     private Probe() {}
 
     /// Those of some `tcp://host:port` addresses where a side channel answers.
     static Set<String> answering(Collection<String> addresses) {
+        return answering(addresses, ANSWER);
+    }
+
+    /// @param limit of an answer
+    static Set<String> answering(Collection<String> addresses, Duration limit) {
         var answering = new HashSet<String>();
         var left = List.copyOf(new HashSet<>(addresses));
         for (int from = 0; from < left.size(); from += TOGETHER) {
-            answering.addAll(together(left.subList(from, Math.min(from + TOGETHER, left.size()))));
+            answering.addAll(
+                    together(left.subList(from, Math.min(from + TOGETHER, left.size())), limit));
         }
         return answering;
     }
 
-    private static Set<String> together(List<String> addresses) {
+    private static Set<String> together(List<String> addresses, Duration limit) {
         var answering = new HashSet<String>();
         try (var threads =
                 Executors.newThreadPerTaskExecutor(
                         Thread.ofVirtual().name("mooncake-probe-", 0).factory())) {
             var probes = new ArrayList<Callable<Boolean>>();
-            addresses.forEach(address -> probes.add(() -> answers(address)));
+            addresses.forEach(address -> probes.add(() -> answers(address, limit)));
             var results = threads.invokeAll(probes);
             for (int i = 0; i < results.size(); i++) {
                 if (results.get(i).get()) {
@@ -70,16 +76,16 @@ final class Probe {
     }
 
     /// Whether a side channel answers at a `tcp://host:port` address.
-    static boolean answers(String address) {
+    private static boolean answers(String address, Duration limit) {
         try (var socket = new Socket()) {
             var uri = URI.create(address);
             if (uri.getHost() == null || uri.getPort() < 1) {
                 return false;
             }
-            var limit = Deadline.in(Duration.ofMillis(CONNECT_MILLIS));
-            var host = HostNames.SYSTEM.addresses(uri.getHost(), limit)[0];
+            var connecting = Deadline.in(Duration.ofMillis(CONNECT_MILLIS));
+            var host = HostNames.SYSTEM.addresses(uri.getHost(), connecting)[0];
             socket.connect(new InetSocketAddress(host, uri.getPort()), CONNECT_MILLIS);
-            socket.setSoTimeout(ANSWER_MILLIS);
+            socket.setSoTimeout((int) limit.toMillis());
             socket.getOutputStream().write(SIGNATURE);
             // One read: a port that sends a byte now and then does not hold this up.
             var answer = new byte[SIGNATURE.length];

@@ -29,17 +29,23 @@ import java.util.concurrent.TimeoutException;
 public final class ReadWindow implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ReadWindow.class);
 
-    /// How long one call of [#close] waits.
     private static final Duration PATIENCE = Duration.ofSeconds(5);
 
     private final HostBackends backends;
     private final Extents into;
+    private final Duration patience;
     private final Set<Transfer> running = ConcurrentHashMap.newKeySet();
     private volatile boolean shut;
 
     ReadWindow(HostBackends backends, Extents into) {
+        this(backends, into, PATIENCE);
+    }
+
+    /// @param patience how long one call of [#close] waits
+    ReadWindow(HostBackends backends, Extents into, Duration patience) {
         this.backends = backends;
         this.into = into;
+        this.patience = patience;
     }
 
     /// The source of a read.
@@ -116,7 +122,7 @@ public final class ReadWindow implements AutoCloseable {
                                 .map(transfer -> transfer.quiesced().toCompletableFuture())
                                 .toArray(CompletableFuture<?>[]::new));
         try {
-            var _ = quiet.get(PATIENCE.toMillis(), TimeUnit.MILLISECONDS);
+            var _ = quiet.get(patience.toMillis(), TimeUnit.MILLISECONDS);
         } catch (TimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, "a read that was cancelled may still fill the blocks", e);

@@ -377,7 +377,7 @@ class BootstrapTest {
         var registry = new BootstrapRegistry(System::nanoTime);
         try (var living = new SideChannel("living");
                 var silent = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
-                var watch = new LeaselessWatch(registry)) {
+                var watch = new LeaselessWatch(registry, Duration.ofMillis(500))) {
             registry.offer(plain("fake", 0, "tcp://127.0.0.1:" + freePort()), "h");
             registry.offer(
                     new WorkerRegistration(

@@ -134,7 +134,7 @@ class ReadWindowTest {
         for (boolean throwing : new boolean[] {false, true}) {
             var read = new Pending(throwing);
             try (var backends = backends(read)) {
-                var window = backends.window(extents());
+                var window = new ReadWindow(backends, extents(), Duration.ofMillis(200));
                 var ended = begin(window);
                 assertThatThrownBy(window::close)
                         .isInstanceOfSatisfying(
