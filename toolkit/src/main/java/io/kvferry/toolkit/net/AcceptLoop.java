@@ -13,9 +13,6 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -49,14 +46,12 @@ public final class AcceptLoop implements AutoCloseable {
     /// Between replacements of the thread.
     private static final long LAST_PAUSE = TimeUnit.SECONDS.toNanos(30);
 
-    private static final ScheduledThreadPoolExecutor WATCH = watch();
-
     private final SocketAddress address;
     private final Duration troubleAfter;
     private final Handler handler;
     private final String name;
     private final ThreadFactory threads;
-    private volatile Future<?> looks = CompletableFuture.completedFuture(null);
+    private volatile Runnable endOfLooks = () -> {};
     private volatile Thread thread;
     private volatile ServerSocketChannel listener;
     private volatile boolean closed;
@@ -103,21 +98,11 @@ public final class AcceptLoop implements AutoCloseable {
         thread.start();
         boolean watched = false;
         try {
-            looks =
-                    WATCH.scheduleWithFixedDelay(
-                            this::lookAfterThread, pause, pause, TimeUnit.NANOSECONDS);
+            endOfLooks = AcceptWatch.every(pause, this::lookAfterThread);
             watched = true;
         } finally {
             closed |= !watched;
         }
-    }
-
-    private static ScheduledThreadPoolExecutor watch() {
-        var watch =
-                new ScheduledThreadPoolExecutor(
-                        1, Thread.ofPlatform().name("kvferry-accept-watch").daemon().factory());
-        watch.setRemoveOnCancelPolicy(true);
-        return watch;
     }
 
     /// Starts accepting.
@@ -272,7 +257,7 @@ public final class AcceptLoop implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
-        looks.cancel(false);
+        endOfLooks.run();
         closeQuietly(listener);
         LockSupport.unpark(thread);
         // What the handler is given must not reach it after this.

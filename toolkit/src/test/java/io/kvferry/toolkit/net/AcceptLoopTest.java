@@ -75,6 +75,22 @@ class AcceptLoopTest {
         return met;
     }
 
+    private static boolean isWatched() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .anyMatch(thread -> thread.getName().equals("kvferry-accept-watch"));
+    }
+
+    /// Else every first use in a JVM would leave a thread behind.
+    @Test
+    void theThreadThatLooksAfterLoopsEndsWithTheLast() {
+        assertThat(isWatched()).isTrue();
+        loop.close();
+        assertThat(becomes(() -> !isWatched())).isTrue();
+        try (var _ = AcceptLoop.start("next", listen(), connection -> connection.close())) {
+            assertThat(isWatched()).isTrue();
+        }
+    }
+
     @Test
     void saysThatItAcceptsNothingAndWhenItDoesAgain() {
         assertThat(serves()).isTrue();
