@@ -74,6 +74,12 @@ final class MooncakeOptions {
                             .withDefault("4")
                             .inRange(1, 64),
                     Option.of(
+                                    "spin_us",
+                                    Option.Type.INTEGER,
+                                    "microseconds for which a thread looks again and again for a reply or the next request before it sleeps; engine=java")
+                            .withDefault("0")
+                            .inRange(0, 1000),
+                    Option.of(
                                     "queue",
                                     Option.Type.INTEGER,
                                     "submitted transfers that wait, per peer")
@@ -154,6 +160,7 @@ final class MooncakeOptions {
         settings.put("name", options.string("name"));
         settings.put("cluster-id", options.string("cluster_id"));
         settings.put("lanes-per-peer", String.valueOf(options.integer("lanes")));
+        settings.put("spin-us", String.valueOf(options.integer("spin_us")));
         settings.put("queue-per-peer", String.valueOf(options.integer("queue")));
         settings.put(
                 "stall-timeout-ms",

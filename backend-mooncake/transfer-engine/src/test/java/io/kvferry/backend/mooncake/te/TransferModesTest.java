@@ -31,6 +31,8 @@ class TransferModesTest {
         EXTENSION(Map.of("shared-memory", "false"), "tcp", Guarantee.APPLIED),
         EXTENSION_CHECKED(
                 Map.of("shared-memory", "false", "checksum", "true"), "tcp", Guarantee.APPLIED),
+        EXTENSION_SPINNING(
+                Map.of("shared-memory", "false", "spin-us", "200"), "tcp", Guarantee.APPLIED),
         VERSION_2(Map.of("extension", "false"), "tcp", Guarantee.APPLIED),
         VERSION_1(Map.of("extension", "false", "protocol-version", "1"), "tcp", Guarantee.SENT);
 

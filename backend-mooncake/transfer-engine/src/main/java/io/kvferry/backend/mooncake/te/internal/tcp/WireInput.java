@@ -9,6 +9,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -46,6 +47,8 @@ final class WireInput {
     /// Whether the last wait for input was so short that looking again and again would have beaten
     /// sleeping.
     private boolean spinPays = true;
+
+    private @Nullable InputStream arriving;
 
     private long received;
 
@@ -94,7 +97,7 @@ final class WireInput {
     /// [#isStale] takes five; does not see a close.
     boolean hasUnasked() {
         try {
-            return staging.hasRemaining() || channel.socket().getInputStream().available() > 0;
+            return staging.hasRemaining() || arriving().available() > 0;
         } catch (IOException e) {
             LOG.debug("resting connection is gone: {}", e.toString());
             return true;
@@ -112,7 +115,9 @@ final class WireInput {
             return true;
         }
         staging.clear().limit(readAhead());
-        int got = readSoon(staging);
+        long began = spin();
+        int got = channel.read(staging);
+        spun(began);
         staging.flip();
         return got > 0;
     }
@@ -124,7 +129,9 @@ final class WireInput {
             try {
                 while (staging.position() < bytes) {
                     clock.arm();
-                    count(readSoon(staging));
+                    long began = spin();
+                    count(channel.read(staging));
+                    spun(began);
                 }
             } finally {
                 staging.flip();
@@ -149,6 +156,9 @@ final class WireInput {
         incoming.addStaged(head.clear().position(start));
         early = incoming.addPiece(region, address - region.address, size);
         incomingSum = sum;
+        long began = spin();
+        receiveSome();
+        spun(began);
         while (head.hasRemaining()) {
             receiveSome();
         }
@@ -266,37 +276,38 @@ final class WireInput {
         return got;
     }
 
-    /// Reads what comes first: looks again and again for a moment while that pays, because putting
-    /// a thread to sleep and waking it costs more than a short range itself, and then sleeps.
-    private int readSoon(ByteBuffer target) throws IOException {
+    /// Before a read of what comes first: looks again and again for a moment while that pays,
+    /// because putting a thread to sleep and waking it costs more than a short range itself. A look
+    /// is one call, which says how much can be read; at the end of the stream that is nothing, and
+    /// the read behind says so.
+    ///
+    /// @return when it began, for [#spun]
+    private long spin() throws IOException {
         if (spinNanos == 0) {
-            return channel.read(target);
-        }
-        if (spinPays && !bulk) {
-            int got = readWithoutSleep(target);
-            if (got != 0) {
-                return got;
-            }
+            return 0;
         }
         long began = System.nanoTime();
-        int got = channel.read(target);
-        spinPays = System.nanoTime() - began < spinNanos;
-        return got;
+        if (spinPays) {
+            InputStream arriving = arriving();
+            while (arriving.available() == 0 && System.nanoTime() - began < spinNanos) {
+                Thread.yield();
+            }
+        }
+        return began;
     }
 
-    private int readWithoutSleep(ByteBuffer target) throws IOException {
-        channel.configureBlocking(false);
-        try {
-            long end = System.nanoTime() + spinNanos;
-            int got = channel.read(target);
-            while (got == 0 && System.nanoTime() - end < 0) {
-                // Not Thread.yield(): it may give the processor away for milliseconds.
-                Thread.onSpinWait();
-                got = channel.read(target);
-            }
-            return got;
-        } finally {
-            channel.configureBlocking(true);
+    /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.
+    private InputStream arriving() throws IOException {
+        if (arriving == null) {
+            arriving = channel.socket().getInputStream();
+        }
+        return arriving;
+    }
+
+    /// Behind that read.
+    private void spun(long began) {
+        if (spinNanos > 0) {
+            spinPays = System.nanoTime() - began < spinNanos;
         }
     }
 }
