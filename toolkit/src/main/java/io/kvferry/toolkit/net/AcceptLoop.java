@@ -98,7 +98,7 @@ public final class AcceptLoop implements AutoCloseable {
         thread.start();
         boolean watched = false;
         try {
-            endOfLooks = AcceptWatch.every(pause, this::lookAfterThread);
+            endOfLooks = AcceptWatch.OF_THIS_JVM.every(pause, this::lookAfterThread);
             watched = true;
         } finally {
             closed |= !watched;

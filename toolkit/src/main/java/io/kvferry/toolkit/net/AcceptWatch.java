@@ -11,9 +11,11 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread.
 final class AcceptWatch {
-    private static final ReentrantLock LOCK = new ReentrantLock();
-    private static ScheduledThreadPoolExecutor clock = clock();
-    private static int watched;
+    static final AcceptWatch OF_THIS_JVM = new AcceptWatch();
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private ScheduledThreadPoolExecutor clock = clock();
+    private int watched;
 
     private AcceptWatch() {}
 
@@ -28,8 +30,8 @@ final class AcceptWatch {
     /// Has `look` run again and again, with such a pause in between.
     ///
     /// @return ends it, and may be run again
-    static Runnable every(long nanos, Runnable look) {
-        LOCK.lock();
+    Runnable every(long nanos, Runnable look) {
+        lock.lock();
         try {
             if (clock.isShutdown()) {
                 clock = clock();
@@ -44,19 +46,19 @@ final class AcceptWatch {
                 }
             };
         } finally {
-            LOCK.unlock();
+            lock.unlock();
         }
     }
 
-    private static void left() {
-        LOCK.lock();
+    private void left() {
+        lock.lock();
         try {
             watched--;
             if (watched == 0) {
                 clock.shutdown();
             }
         } finally {
-            LOCK.unlock();
+            lock.unlock();
         }
     }
 }
