@@ -73,6 +73,7 @@ final class EngineChild {
             try (var engine = Engine.open(config).start()) {
                 var unused =
                         EngineProcess.Moment.now().word(); // its classes are no cost of a hand-off
+                engine.warmUp(Deadline.in(LIMIT)); // as `kvferry serve` does
                 ChildJvm.ready();
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                     serve(engine, line.split(" "));

@@ -4,6 +4,7 @@ package io.kvferry.engine;
 import io.kvferry.engine.core.EngineCore;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -14,6 +15,7 @@ import io.kvferry.spi.observe.CacheEvent;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.Arrays;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -28,6 +30,8 @@ import java.util.function.Consumer;
 /// [#start], owns everything else; without [#start] the thread that calls [#step] is the scheduler
 /// thread.
 public final class Engine implements AutoCloseable {
+    private static final int WARM_UP_TOKENS = 8;
+
     private final Model model;
     private final KvCacheSpec cache;
     private final CacheNamespace namespace;
@@ -95,6 +99,33 @@ public final class Engine implements AutoCloseable {
     ///   the workers are gone
     public RequestHandle submit(GenerationRequest request) {
         return core.submit(request);
+    }
+
+    /// Generates two tokens behind a prompt of its own, so that a client's first request does not
+    /// wait until the classes of scheduler, ranks and runner are loaded. The prompt is shorter than
+    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. After
+    /// [#start].
+    ///
+    /// @return whether it was done before the deadline; false also where blocks are too short, and
+    ///   of an engine that only encodes
+    public boolean warmUp(Deadline limit) {
+        int tokens = Math.min(WARM_UP_TOKENS, cache.groups().getFirst().blockTokens() - 2);
+        if (tokens < 1) {
+            return false;
+        }
+        var prompt = new int[tokens];
+        Arrays.fill(prompt, 1);
+        var sampling = SamplingParams.greedy(2).withIgnoreEos(true);
+        try {
+            var request = submit(GenerationRequest.of(prompt, sampling));
+            var outcome = request.await(limit);
+            if (outcome.isEmpty()) {
+                request.abort();
+            }
+            return outcome.orElse(null) instanceof Outcome.Finished;
+        } catch (KvFerryException e) {
+            return false; // a client that asks for the same is told why
+        }
     }
 
     /// Runs one step on the calling thread; only without [#start].

@@ -447,4 +447,24 @@ class ConnectorTest extends ConnectedEngine {
             Thread.onSpinWait();
         }
     }
+
+    @Test
+    void aWarmUpLeavesNothingBehind() {
+        try (var engine = open().start()) {
+            assertThat(engine.warmUp(Deadline.in(Duration.ofSeconds(30)))).isTrue();
+            assertThat(kv.store).isEmpty();
+            assertThat(engine.stats().cachedBlocks()).isZero();
+            var handle = engine.submit(request(prompt(1, 19), 5));
+            assertThat(handle.await(Deadline.in(Duration.ofSeconds(30))))
+                    .containsInstanceOf(Outcome.Finished.class);
+        }
+    }
+
+    @Test
+    void aWarmUpNeedsBlocksOfThreeTokens() {
+        try (var engine =
+                Engine.open(with(kv, LoadFailurePolicy.RECOMPUTE).blockTokens(2)).start()) {
+            assertThat(engine.warmUp(Deadline.in(Duration.ofSeconds(30)))).isFalse();
+        }
+    }
 }

@@ -10,6 +10,7 @@ import io.kvferry.serving.http.OpenAiApi;
 import io.kvferry.serving.http.SamplingDefaults;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.serving.metrics.ThroughputLog;
+import io.kvferry.spi.Deadline;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -30,6 +31,8 @@ import java.util.concurrent.Callable;
         mixinStandardHelpOptions = true,
         description = "Serves a model over an OpenAI-compatible HTTP API, until it is stopped.")
 final class ServeCommand implements Callable<Integer> {
+    private static final Duration LONGEST_WARM_UP = Duration.ofSeconds(10);
+
     @Mixin final EngineOptions engine = new EngineOptions();
 
     @Mixin final HttpOptions http = new HttpOptions();
@@ -61,6 +64,12 @@ final class ServeCommand implements Callable<Integer> {
             description = "Longest request (default: ${DEFAULT-VALUE}).")
     int requestSeconds = 600;
 
+    @Option(
+            names = "--no-warm-up",
+            description =
+                    "Do not generate two tokens of the server's own before it takes requests; metrics count them.")
+    boolean noWarmUp;
+
     @Spec
     @SuppressWarnings("NullAway.Init") // set by picocli
     CommandSpec spec;
@@ -91,6 +100,9 @@ final class ServeCommand implements Callable<Integer> {
             });
             OpenAiApi.install(access, service, Duration.ofSeconds(requestSeconds), trust, admin);
             assembled.engine().start();
+            if (!noWarmUp) {
+                assembled.engine().warmUp(Deadline.in(LONGEST_WARM_UP));
+            }
             admin.start();
             service.start();
             var facts = new LinkedHashMap<String, Object>();
