@@ -56,12 +56,12 @@ final class EngineOpener {
                     "settings that do not fit together: "
                             + (e.getMessage() == null ? e : e.getMessage()),
                     e);
-        } catch (RuntimeException e) {
-            opener.opened.closeAfter(e);
-            throw e;
         } catch (LinkageError e) { // seen only when the plugin's code first runs
             opener.opened.closeAfter(e);
             throw new KvFerryException(ErrorCode.INCOMPATIBLE, unlinked(e), e);
+        } catch (RuntimeException | Error e) { // no thread or no memory, for instance
+            opener.opened.closeAfter(e);
+            throw e;
         }
     }
 

@@ -153,6 +153,14 @@ class ConnectorTest extends ConnectedEngine {
     }
 
     @Test
+    void closesWhatItHasOpenedWhenAnErrorStopsIt() {
+        kv.throwIn = "openWorker";
+        kv.thrown = OutOfMemoryError::new;
+        assertThatThrownBy(this::open).isInstanceOf(OutOfMemoryError.class);
+        assertThat(calls("closeScheduler")).hasSize(1);
+    }
+
+    @Test
     void asksAgainWhileALookupIsPending() {
         store(prompt(1, 23));
         kv.pendingLookups = 5;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.net;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.recovery.OpeningParts;
 
@@ -108,6 +110,7 @@ public final class AcceptLoop implements AutoCloseable {
     /// Starts accepting.
     ///
     /// @param listener bound and blocking; the loop closes it, also when it does not start
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when no thread can be had
     public static AcceptLoop start(String name, ServerSocketChannel listener, Handler handler) {
         return start(
                 name,
@@ -133,6 +136,9 @@ public final class AcceptLoop implements AutoCloseable {
             return loop;
         } catch (IOException e) {
             throw new IllegalArgumentException(name + ": the listening socket is closed", e);
+        } catch (OutOfMemoryError e) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY, "no thread that accepts for " + name + ": " + e, e);
         }
     }
 

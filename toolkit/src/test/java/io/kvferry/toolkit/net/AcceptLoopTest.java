@@ -2,8 +2,11 @@
 package io.kvferry.toolkit.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -51,6 +54,29 @@ class AcceptLoopTest {
         } catch (IOException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    @Test
+    void aStartWithoutAThreadSaysSoAndClosesTheSocket() {
+        var bound = listen();
+        assertThatThrownBy(() ->
+                        AcceptLoop.start(
+                                "refused",
+                                bound,
+                                _ -> {},
+                                Duration.ofSeconds(1),
+                                task ->
+                                        new Thread(task) {
+                                            @Override
+                                            public void start() {
+                                                throw new OutOfMemoryError(
+                                                        "no thread, says the test");
+                                            }
+                                        }))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.NO_MEMORY));
+        assertThat(bound.isOpen()).isFalse();
     }
 
     private boolean serves() {
