@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.TransferId;
 
 import org.junit.jupiter.api.Tag;
@@ -86,6 +87,7 @@ class EnduranceTest {
             var target = target(d, p, number, "p");
             assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, number & 63);
+            d.finish(target, target.table(), FinishReason.STOP);
             assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
         }
         p.results.clear(); // else they alone would grow
@@ -104,20 +106,25 @@ class EnduranceTest {
     /// Before anybody asks for it.
     private static void holdEnds(TestEngine p, TestEngine d, int number) {
         revoke(p, prefill(p, number));
-        assertThat(d.await(d.beginDecode(target(d, p, number, "p"), 0)))
-                .isInstanceOf(Completion.Failed.class);
+        fails(d, target(d, p, number, "p"));
     }
 
     /// Before its prefill is done.
     private static void loadIsRevoked(TestEngine p, TestEngine d, int number) {
-        revoke(d, d.beginDecode(target(d, p, number, "p"), 0));
+        var target = target(d, p, number, "p");
+        revoke(d, d.beginDecode(target, 0));
+        d.finish(target, target.table(), FinishReason.ABORT);
         revoke(p, prefill(p, number));
     }
 
     private static void engineIsUnknown(TestEngine p, TestEngine d, int number) {
-        assertThat(d.await(d.beginDecode(target(d, p, number, "nobody"), 0)))
-                .isInstanceOf(Completion.Failed.class);
+        fails(d, target(d, p, number, "nobody"));
         revoke(p, prefill(p, number));
+    }
+
+    private static void fails(TestEngine d, FakeRequest target) {
+        assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Failed.class);
+        d.finish(target, target.table(), FinishReason.ABORT);
     }
 
     /// Of a load or a hold, which may have ended by itself.

@@ -99,8 +99,16 @@ class PortsUnderFireTest {
     /// @param threads more than before that may be left: those of data connections rest for a
     ///   minute
     /// @param pace of the requests that must succeed
+    /// @param ports that are hit at a time: both ends of all connections are in this process, which
+    ///   may not have more than some ten thousand files open
     private record Fire(
-            int frames, int attackers, int halfOpen, int slow, int threads, Duration pace) {}
+            int frames,
+            int attackers,
+            int halfOpen,
+            int slow,
+            int threads,
+            Duration pace,
+            int ports) {}
 
     /// A port, and what a peer that is in order sends to it.
     private record Target(String name, int port, List<byte[]> frames, Count count) {
@@ -118,24 +126,27 @@ class PortsUnderFireTest {
     /// Longer than any request may wait.
     private static final Duration LONGEST_WAIT = Duration.ofSeconds(20);
 
+    /// Requests before the fire.
+    private static final int WARM_UP = 3;
+
     @TempDir private Path folder;
 
     @Test
     @Timeout(300)
     void handOversGoOnWhilePortsAreUnderFire() throws Exception {
-        run(new Fire(400, 1, 60, 20, 200, Duration.ofMillis(200)), Map.of(), Optional.empty());
+        run(new Fire(400, 1, 60, 20, 200, Duration.ofMillis(200), 11), Map.of(), Optional.empty());
     }
 
     @Test
     @Timeout(300)
     void handOversOfAFleetWithASecretGoOnWhilePortsAreUnderFire() throws Exception {
-        withSecret(new Fire(150, 1, 30, 10, 200, Duration.ofMillis(200)));
+        withSecret(new Fire(150, 1, 30, 10, 200, Duration.ofMillis(200), 11));
     }
 
     @Test
     @Timeout(300)
     void encryptedHandOversGoOnWhilePortsAreUnderFire() throws Exception {
-        withCurve(new Fire(100, 1, 20, 10, 200, Duration.ofMillis(200)));
+        withCurve(new Fire(100, 1, 20, 10, 200, Duration.ofMillis(200), 11));
     }
 
     @Test
@@ -160,7 +171,14 @@ class PortsUnderFireTest {
     }
 
     private static Fire heavy() {
-        return new Fire(200_000, 16, 2_000, 500, 40, Duration.ofSeconds(1));
+        return new Fire(
+                Integer.getInteger("kvferry.soak.frames", 200_000),
+                16,
+                2_000,
+                500,
+                40,
+                Duration.ofSeconds(1),
+                2);
     }
 
     private void withSecret(Fire fire) throws Exception {
@@ -188,45 +206,24 @@ class PortsUnderFireTest {
             var ports = ListeningPorts.now();
             ports.removeAll(before);
             var bench = new Bench(p, d, te, peer, te.allocate(1 << 20), peer.allocate(4096));
-            int requests = 0;
-            for (; requests < 3; requests++) {
-                bench.request(requests);
+            for (int i = 0; i < WARM_UP; i++) {
+                bench.request(i);
             }
             var targets = targets(ports, p, metadata, secret.isPresent());
             var held = Held.now();
 
-            var over = new AtomicBoolean();
-            var attackers = new ArrayList<Thread>();
-            for (var target : targets) {
-                for (int i = 0; i < fire.attackers(); i++) {
-                    var random = new Random(seed ^ target.name().hashCode() ^ i * 0x9E3779B9L);
-                    int frames = fire.frames() / fire.attackers();
-                    attackers.add(
-                            start("fire-" + target.name(), () -> attack(target, frames, random)));
-                }
-                attackers.add(start("slow-" + target.name(), () -> crawl(target, fire, over)));
-            }
-            long longest = 0;
-            int afterwards = 3; // while the slow ones are still there
-            while (afterwards > 0) {
-                if (attackers.stream()
-                        .noneMatch(each -> each.getName().startsWith("fire") && each.isAlive())) {
-                    afterwards--;
-                }
-                long began = System.nanoTime();
-                bench.request(requests++);
-                long took = System.nanoTime() - began;
-                longest = Math.max(longest, took);
-                LockSupport.parkNanos(fire.pace().toNanos() - took);
-            }
-            over.set(true);
-            for (var attacker : attackers) {
-                attacker.join(Duration.ofMinutes(1));
+            var requests = new Requests(bench, fire.pace());
+            for (int i = 0; i < targets.size(); i += fire.ports()) {
+                hit(
+                        targets.subList(i, Math.min(i + fire.ports(), targets.size())),
+                        fire,
+                        seed,
+                        requests);
             }
             System.out.printf(
                     "%d requests, the longest took %d ms; %s; seed %d%n",
-                    requests,
-                    longest / 1_000_000,
+                    requests.next,
+                    requests.longest / 1_000_000,
                     targets.stream()
                             .map(target ->
                                     "%s %s frames, %s held open"
@@ -245,12 +242,59 @@ class PortsUnderFireTest {
                         .as("connections to %s", target.name())
                         .isGreaterThan((fire.halfOpen() + fire.slow()) / 2);
             }
-            assertThat(Duration.ofNanos(longest)).as("a request").isLessThan(LONGEST_WAIT);
-            bench.request(requests);
+            assertThat(Duration.ofNanos(requests.longest)).as("a request").isLessThan(LONGEST_WAIT);
+            requests.one();
             awaitAtMost("descriptors", held.descriptors() + 40, Held::descriptors);
             awaitAtMost("threads", held.threads() + fire.threads(), Held::threads);
             awaitAtMost("MiB of heap", held.heap() + 64, Held::heap);
             awaitAtMost("MiB of native memory", held.resident() + 192, Held::resident);
+        }
+    }
+
+    /// The requests that must succeed, one after the other.
+    private static final class Requests {
+        private final Bench bench;
+        private final Duration pace;
+        private int next = WARM_UP;
+        private long longest;
+
+        Requests(Bench bench, Duration pace) {
+            this.bench = bench;
+            this.pace = pace;
+        }
+
+        void one() {
+            long began = System.nanoTime();
+            bench.request(next++);
+            long took = System.nanoTime() - began;
+            longest = Math.max(longest, took);
+            LockSupport.parkNanos(pace.toNanos() - took);
+        }
+    }
+
+    private static void hit(List<Target> targets, Fire fire, long seed, Requests requests)
+            throws InterruptedException {
+        var over = new AtomicBoolean();
+        var attackers = new ArrayList<Thread>();
+        for (var target : targets) {
+            for (int i = 0; i < fire.attackers(); i++) {
+                var random = new Random(seed ^ target.name().hashCode() ^ i * 0x9E3779B9L);
+                int frames = fire.frames() / fire.attackers();
+                attackers.add(start("fire-" + target.name(), () -> attack(target, frames, random)));
+            }
+            attackers.add(start("slow-" + target.name(), () -> crawl(target, fire, over)));
+        }
+        int afterwards = 3; // while the slow ones are still there
+        while (afterwards > 0) {
+            if (attackers.stream()
+                    .noneMatch(each -> each.getName().startsWith("fire") && each.isAlive())) {
+                afterwards--;
+            }
+            requests.one();
+        }
+        over.set(true);
+        for (var attacker : attackers) {
+            attacker.join(Duration.ofMinutes(1));
         }
     }
 
