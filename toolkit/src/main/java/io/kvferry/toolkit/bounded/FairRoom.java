@@ -60,7 +60,7 @@ public final class FairRoom {
                 return false;
             }
             if (places == 0 && bytes == 0) {
-                return true; // whoever holds nothing has no share, whether he gives it back or not
+                return true; // a peer that holds nothing has no share, and need not give it back
             }
             if (share == null) {
                 share = new Share();

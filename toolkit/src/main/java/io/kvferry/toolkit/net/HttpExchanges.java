@@ -21,8 +21,8 @@ import java.util.concurrent.TimeoutException;
 public final class HttpExchanges {
     private HttpExchanges() {}
 
-    /// Threads for the tasks of an [HttpClient], which is given no task back: refused one thread,
-    /// it would answer nothing any more. A task without a thread runs where it comes from.
+    /// Threads for the tasks of an [HttpClient]. A client whose executor refuses one task is closed
+    /// for good, so a task that gets no thread runs on the thread that submits it.
     public static Executor threads(String name) {
         return threads(Thread.ofVirtual().name(name).factory());
     }

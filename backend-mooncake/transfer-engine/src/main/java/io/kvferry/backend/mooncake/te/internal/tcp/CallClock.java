@@ -8,8 +8,8 @@ import java.time.Duration;
 /// How long the system call that a connection is in may still take: until the stall limit, or the
 /// deadline of what it belongs to if that is earlier.
 ///
-/// Who serves a peer has no such deadline, and a peer that sends or takes a byte now and then would
-/// keep the connection, its thread and the memory under its request for ever. There the stall limit
+/// The serving side has no such deadline: a peer that sends or takes a byte now and then would keep
+/// the connection, its thread and the memory under its request for ever. There the stall limit
 /// counts for each [#LEAST_BYTES] of a request, which is the least rate of a peer.
 ///
 /// Threading: the thread that uses the connection; [#overdue] and [#endNow] from any.

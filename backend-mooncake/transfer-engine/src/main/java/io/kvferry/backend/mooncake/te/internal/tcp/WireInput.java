@@ -48,6 +48,7 @@ final class WireInput {
     /// sleeping.
     private boolean spinPays = true;
 
+    /// See [#arriving()].
     private @Nullable InputStream arriving;
 
     private long received;
@@ -288,9 +289,9 @@ final class WireInput {
         }
         long began = System.nanoTime();
         if (spinPays) {
-            InputStream arriving = arriving();
-            while (arriving.available() == 0 && System.nanoTime() - began < spinNanos) {
-                Thread.yield();
+            InputStream input = arriving();
+            while (input.available() == 0 && System.nanoTime() - began < spinNanos) {
+                Thread.yield(); // the peer may need this very processor
             }
         }
         return began;
