@@ -10,11 +10,14 @@ import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -36,6 +39,7 @@ import java.util.concurrent.TimeUnit;
 /// Engines of a fleet with a secret, and those who do not know it.
 class SecretTest {
     private static final Duration LIMIT = Duration.ofSeconds(20);
+    private static final Duration LONG = Duration.ofMinutes(10);
     private static final String SECRET = "0123456789abcdef0123456789abcdef";
 
     @TempDir private Path folder;
@@ -168,9 +172,22 @@ class SecretTest {
         }
     }
 
+    /// How its caller is done with a transfer.
+    enum End {
+        CLOSE(ErrorCode.CLOSED),
+        CANCEL(ErrorCode.CANCELLED);
+
+        private final ErrorCode outcome;
+
+        End(ErrorCode outcome) {
+            this.outcome = outcome;
+        }
+    }
+
     /// It takes connections, and does not prove that it knows the secret.
-    @Test
-    void aCloseDoesNotWaitForAPeerThatSaysNothing() throws Exception {
+    @ParameterizedTest
+    @EnumSource
+    void whoIsDoneDoesNotWaitForAPeerThatSaysNothing(End end) throws Exception {
         var known = FleetSecret.read(Path.of(settings(SECRET).get("secret-file")));
         try (var server = MetadataServer.start("127.0.0.1", 0, Optional.of(known));
                 var member = store(server, Optional.of(known));
@@ -189,13 +206,20 @@ class SecretTest {
                     by);
             var memory = near.allocate(4096);
             var ranges = Ranges.of(memory.address(), 4096, 4096);
-            var reading =
-                    CompletableFuture.supplyAsync(
-                            () -> near.transfer(EngineRequest.read("silent", ranges, by)));
-            try (var _ = silent.accept()) {
-                CompletableFuture.runAsync(near::close).get(30, TimeUnit.SECONDS);
-                assertThat(reading.get(30, TimeUnit.SECONDS))
-                        .isInstanceOf(EngineOutcome.Failed.class);
+            var reading = near.submit(EngineRequest.read("silent", ranges, Deadline.in(LONG)));
+            var outcome = reading.outcome().toCompletableFuture();
+            try (var accepted = silent.accept()) {
+                assertThat(accepted.getInputStream().readNBytes(8)).startsWith('K', 'V');
+                if (end == End.CLOSE) {
+                    CompletableFuture.runAsync(near::close).get(60, TimeUnit.SECONDS);
+                } else {
+                    reading.cancel();
+                }
+                assertThat(outcome.get(60, TimeUnit.SECONDS))
+                        .isInstanceOfSatisfying(
+                                EngineOutcome.Failed.class,
+                                failed ->
+                                        assertThat(failed.failure().code()).isEqualTo(end.outcome));
             }
         }
     }
@@ -231,6 +255,8 @@ class SecretTest {
         var settings = settings(SECRET);
         settings.put("metadata", server.connection());
         settings.put("name", name);
+        settings.put("connect-timeout-ms", String.valueOf(LONG.toMillis()));
+        settings.put("stall-timeout-ms", String.valueOf(LONG.toMillis()));
         return JavaTransferEngine.start(EngineConfig.from(settings));
     }
 }

@@ -126,6 +126,16 @@ public final class Peer {
         return shared;
     }
 
+    /// Who opens connections. It hears of each before that is connected and before the peer has
+    /// proven that it knows the fleet's secret, so that it can end either.
+    interface Opener {
+        /// @throws ClosedChannelException when no connection is wanted any more
+        void opening(SocketChannel channel) throws ClosedChannelException;
+
+        /// It is open, or could not be opened.
+        void opened(SocketChannel channel);
+    }
+
     /// A connection, its history, and what speaks over it.
     static final class Lane {
         final Wire wire;
@@ -184,9 +194,9 @@ public final class Peer {
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
     /// @throws ClosedChannelException when the job ends first
-    Lane borrow(Deadline deadline, DataClient.Job job) throws IOException {
+    Lane borrow(Deadline deadline, DataClient.Job job, Opener opener) throws IOException {
         while (true) {
-            Lane lane = next(deadline, job);
+            Lane lane = next(deadline, job, opener);
             if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
                 return lane;
             }
@@ -199,7 +209,7 @@ public final class Peer {
         return write ? wire.isStale() : wire.hasUnasked();
     }
 
-    private Lane next(Deadline deadline, DataClient.Job job) throws IOException {
+    private Lane next(Deadline deadline, DataClient.Job job, Opener opener) throws IOException {
         lock.lock();
         try {
             while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
@@ -226,7 +236,7 @@ public final class Peer {
         } finally {
             lock.unlock();
         }
-        return connectCounted(deadline);
+        return connectCounted(deadline, opener);
     }
 
     /// The lane that this thread used last, or else the one that rests for the shortest time. With
@@ -244,16 +254,16 @@ public final class Peer {
     }
 
     /// A new lane in place of a borrowed one that turned out to be dead.
-    Lane replace(Lane dead, Deadline deadline) throws IOException {
+    Lane replace(Lane dead, Deadline deadline, Opener opener) throws IOException {
         dead.wire.abort();
         dispose(dead);
-        return connectCounted(deadline);
+        return connectCounted(deadline, opener);
     }
 
-    private Lane connectCounted(Deadline deadline) throws IOException {
+    private Lane connectCounted(Deadline deadline, Opener opener) throws IOException {
         Lane fresh = null;
         try {
-            fresh = new Lane(connect(deadline));
+            fresh = new Lane(connect(deadline, opener));
             return fresh;
         } finally {
             if (fresh == null) {
@@ -396,18 +406,19 @@ public final class Peer {
     }
 
     /// A connection outside the pool.
-    Wire connect(Deadline deadline) throws IOException {
+    Wire connect(Deadline deadline, Opener opener) throws IOException {
         var limit = deadline.earlier(Deadline.in(config.connectTimeout()));
-        return connect(HostNames.SYSTEM.addresses(data.host(), limit), deadline);
+        return connect(HostNames.SYSTEM.addresses(data.host(), limit), deadline, opener);
     }
 
     /// @throws ConnectException when none of the addresses has a listener
-    Wire connect(InetAddress[] addresses, Deadline deadline) throws IOException {
+    Wire connect(InetAddress[] addresses, Deadline deadline, Opener opener) throws IOException {
         IOException failure = null;
         for (InetAddress address : addresses) {
             SocketChannel channel = SocketChannel.open();
             boolean connected = false;
             try {
+                opener.opening(channel);
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
                 int limit =
@@ -428,6 +439,7 @@ public final class Peer {
                     failure = e;
                 }
             } finally {
+                opener.opened(channel);
                 if (!connected) { // also for want of memory
                     channel.close();
                 }

@@ -23,6 +23,7 @@ import java.net.NoRouteToHostException;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,7 +38,7 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// The calling thread works on slices like the helpers do, so that the transfer ends even if no
 /// helper ever comes.
-final class TcpTransfer implements DataClient.Job {
+final class TcpTransfer implements DataClient.Job, Peer.Opener {
     private static final Logger LOG = LoggerFactory.getLogger(TcpTransfer.class);
 
     /// Below this a second connection costs more than it gains.
@@ -54,6 +55,8 @@ final class TcpTransfer implements DataClient.Job {
     private final SliceRunner runner;
     private final ReentrantLock lock = new ReentrantLock();
     private final List<Wire> wires = new ArrayList<>(2);
+    private final List<SocketChannel> opening = new ArrayList<>(0);
+    private boolean fences;
 
     /// Stopped, and not known to have ended at the peer.
     private final List<Wire> stopped = new ArrayList<>(0);
@@ -106,7 +109,7 @@ final class TcpTransfer implements DataClient.Job {
         Wire wire = null;
         boolean healthy = false;
         try {
-            lane = peer.borrow(request.deadline(), this);
+            lane = peer.borrow(request.deadline(), this, this);
             wire = use(lane.wire);
             try {
                 carry(lane, slice);
@@ -121,7 +124,7 @@ final class TcpTransfer implements DataClient.Job {
                 forget(wire);
                 Lane dead = lane;
                 lane = null;
-                lane = peer.replace(dead, request.deadline());
+                lane = peer.replace(dead, request.deadline(), this);
                 wire = use(lane.wire);
                 if (unsettled[slice] != 0) {
                     fence(lane, new long[] {unsettled[slice]});
@@ -216,10 +219,11 @@ final class TcpTransfer implements DataClient.Job {
     }
 
     private void awaitFence(long[] tokens) {
+        beginFences();
         Deadline limit = Deadline.in(LONGEST_FENCE);
         IOException last = null;
         while (!limit.passed() && !context.closing().getAsBoolean()) {
-            try (Wire wire = peer.connect(limit)) {
+            try (Wire wire = peer.connect(limit, this)) {
                 fencing = wire;
                 if (context.closing().getAsBoolean()) {
                     return; // whoever closes has not seen this connection
@@ -246,6 +250,40 @@ final class TcpTransfer implements DataClient.Job {
                 "peer {} could not be asked whether a failed WRITE has ended: {}",
                 peer.segmentName,
                 String.valueOf(last));
+    }
+
+    /// The connections opened from now on belong to no lane, and end by a close only: whoever has
+    /// cancelled the transfer waits for what they tell.
+    private void beginFences() {
+        lock.lock();
+        try {
+            fences = true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void opening(SocketChannel channel) throws ClosedChannelException {
+        lock.lock();
+        try {
+            if (fences ? context.closing().getAsBoolean() : runner.givenUp() != null) {
+                throw new ClosedChannelException();
+            }
+            opening.add(channel);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void opened(SocketChannel channel) {
+        lock.lock();
+        try {
+            opening.remove(channel);
+        } finally {
+            lock.unlock();
+        }
     }
 
     private Wire use(Wire wire) throws IOException {
@@ -285,7 +323,7 @@ final class TcpTransfer implements DataClient.Job {
 
     @Override
     public Wire connect() throws IOException {
-        Wire wire = peer.connect(request.deadline());
+        Wire wire = peer.connect(request.deadline(), this);
         boolean usable = false;
         try {
             use(wire);
@@ -326,6 +364,9 @@ final class TcpTransfer implements DataClient.Job {
         lock.lock();
         try {
             wires.forEach(atOnce ? Wire::abort : Wire::stop);
+            if (!fences || reason == ErrorCode.CLOSED) {
+                opening.forEach(TcpTransfer::end);
+            }
             if (atOnce) {
                 stopped.forEach(Wire::abort);
             }
@@ -333,6 +374,14 @@ final class TcpTransfer implements DataClient.Job {
             lock.unlock();
         }
         peer.wakeWaiters();
+    }
+
+    private static void end(SocketChannel opening) {
+        try {
+            opening.close();
+        } catch (IOException e) {
+            LOG.debug("a connection that was given up could not be closed", e);
+        }
     }
 
     /// Whether no connection was ever had, so that the peer has seen nothing of this transfer.

@@ -20,6 +20,7 @@ import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -70,6 +71,14 @@ class PeerTest {
         }
     }
 
+    private static final class NeverMind implements Peer.Opener {
+        @Override
+        public void opening(SocketChannel channel) {}
+
+        @Override
+        public void opened(SocketChannel channel) {}
+    }
+
     private static Peer peer(int port, Watchdog watchdog) {
         return peer(port, EngineConfig.defaults(), watchdog);
     }
@@ -106,7 +115,9 @@ class PeerTest {
             Thread.ofPlatform()
                     .daemon()
                     .start(() -> {
-                        try (var _ = peer.connect(Deadline.in(Duration.ofMillis(500)))) {
+                        try (var _ =
+                                peer.connect(
+                                        Deadline.in(Duration.ofMillis(500)), new NeverMind())) {
                             ended.complete(new AssertionError("connected"));
                         } catch (IOException e) {
                             ended.complete(e);
@@ -123,7 +134,7 @@ class PeerTest {
         try (var watchdog = new Watchdog("test");
                 var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
-            var lane = peer.borrow(Deadline.in(SOON), new Idle());
+            var lane = peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind());
             var accepted = server.accept();
             peer.giveBack(lane, true);
             assertThat(peer.lanes()).isEqualTo(1);
@@ -152,7 +163,7 @@ class PeerTest {
                 var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
             var before = nonBlocking();
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
             PeerTable.sweeper(() -> peer.sweep(Duration.ZERO, LONG)).join();
             assertThat(peer.lanes()).isEqualTo(1);
             assertThat(before).containsAll(nonBlocking());
@@ -201,12 +212,16 @@ class PeerTest {
                     List.of(
                             new InetAddress[] {other, refuses},
                             new InetAddress[] {refuses, other})) {
-                assertThatThrownBy(() -> peer.connect(addresses, Deadline.in(SOON)))
+                assertThatThrownBy(
+                                () -> peer.connect(addresses, Deadline.in(SOON), new NeverMind()))
                         .isInstanceOf(IOException.class)
                         .isNotInstanceOf(ConnectException.class);
             }
             assertThatThrownBy(() ->
-                            peer.connect(new InetAddress[] {refuses, refuses}, Deadline.in(SOON)))
+                            peer.connect(
+                                    new InetAddress[] {refuses, refuses},
+                                    Deadline.in(SOON),
+                                    new NeverMind()))
                     .isInstanceOf(ConnectException.class);
             peer.drop();
         }
@@ -217,14 +232,14 @@ class PeerTest {
         try (var watchdog = new Watchdog("test");
                 var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
             assertThat(peer.isUnused(Duration.ZERO)).isFalse();
             try (var accepted = server.accept()) {
                 peer.sweep(Duration.ZERO, Duration.ZERO);
                 assertThat(peer.lanes()).isZero();
                 assertThat(accepted.getInputStream().read()).as("its end").isEqualTo(-1);
             }
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
             assertThat(peer.lanes()).isEqualTo(1);
             peer.drop();
         }
@@ -237,7 +252,8 @@ class PeerTest {
                 var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress());
                 var helper = Executors.newSingleThreadExecutor()) {
             var peer = peer(server.getLocalPort(), watchdog);
-            Callable<Peer.Lane> borrow = () -> peer.borrow(Deadline.in(SOON), new Idle());
+            Callable<Peer.Lane> borrow =
+                    () -> peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind());
             var own = borrow.call();
             var helpers = helper.submit(borrow).get();
             for (int i = 0; i < 4; i++) {
