@@ -210,7 +210,7 @@ public final class SideChannel implements AutoCloseable {
     ///
     /// @return its address, `tcp://host:port`
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when that cannot be, [ErrorCode#TIMEOUT]
-    ///   when no name server answers
+    ///   when no name server answers, [ErrorCode#NO_MEMORY] when no thread can be had
     public String listen(String host, Requests handler) {
         return listen(host, host, 0, 0, handler);
     }
@@ -233,6 +233,8 @@ public final class SideChannel implements AutoCloseable {
                 port.close();
             }
             return port.address();
+        } catch (KvFerryException e) { // not the port's fault
+            throw e;
         } catch (IOException | RuntimeException e) {
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,
