@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
+import io.kvferry.toolkit.memory.HostPages;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 
 /// The aligned memory between files and segments, one per I/O thread, grown to the largest file
-/// seen.
+/// seen. Large ones have huge pages where the kernel has them: a transfer by O_DIRECT is one piece
+/// for the device then, and not one for each small page.
 ///
 /// A thread that hangs in a system call keeps its staging with it, so that no other request gets
 /// memory that the kernel may still write to.
@@ -16,13 +19,23 @@ public final class AlignedStaging implements AutoCloseable {
     /// What O_DIRECT asks of address, length and offset on every file system that a probe accepts.
     public static final int ALIGNMENT = 4096;
 
+    /// From here on it has a huge page at least.
+    private static final long LARGE = 128 << 10;
+
     private Arena arena = Arena.ofConfined();
     private MemorySegment memory;
     private ByteBuffer view;
 
     public AlignedStaging(long bytes) {
-        memory = arena.allocate(align(bytes), ALIGNMENT);
+        memory = allocate(bytes, arena);
         view = memory.asByteBuffer();
+    }
+
+    /// @param arena closed by the caller, also when there is no memory
+    private static MemorySegment allocate(long bytes, Arena arena) {
+        long aligned = align(bytes);
+        return HostPages.allocate(
+                aligned >= LARGE ? Math.max(aligned, HostPages.HUGE) : aligned, arena);
     }
 
     /// Rounds up to the alignment.
@@ -39,7 +52,7 @@ public final class AlignedStaging implements AutoCloseable {
         }
         Arena larger = Arena.ofConfined();
         try {
-            MemorySegment allocated = larger.allocate(align(bytes), ALIGNMENT);
+            MemorySegment allocated = allocate(bytes, larger);
             view = allocated.asByteBuffer();
             memory = allocated;
         } catch (OutOfMemoryError e) {

@@ -101,6 +101,11 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public int allocate(int handle, long bytes) {
+        return -Errno.ENOSYS;
+    }
+
+    @Override
     public int gatherLimit() {
         return 0;
     }

@@ -30,6 +30,10 @@ public interface FileCalls {
     /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.
     int createNew(MemorySegment path, boolean direct);
 
+    /// Gives a new file its length, of zeros until they are written, and the room for just that, in
+    /// one piece as far as the file system has one. ENOSYS where this platform has no such call.
+    int allocate(int handle, long bytes);
+
     /// Opens an existing file for writing over what it holds, without following a symbolic link;
     /// answers a handle.
     int openOver(MemorySegment path, boolean direct);

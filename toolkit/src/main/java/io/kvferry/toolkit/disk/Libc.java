@@ -35,6 +35,10 @@ final class Libc {
             link(
                     "pwritev",
                     FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG));
+    static final MethodHandle FALLOCATE =
+            link(
+                    "fallocate",
+                    FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG, JAVA_LONG));
     static final MethodHandle FDATASYNC =
             link("fdatasync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
     static final MethodHandle FSYNC = link("fsync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));

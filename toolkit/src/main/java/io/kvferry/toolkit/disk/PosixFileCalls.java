@@ -83,6 +83,16 @@ final class PosixFileCalls implements FileCalls {
     }
 
     @Override
+    public int allocate(int handle, long bytes) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) Libc.FALLOCATE.invokeExact(state, handle, 0, 0L, bytes), state);
+        } catch (Throwable e) {
+            throw unexpected("fallocate", e);
+        }
+    }
+
+    @Override
     public int openOver(MemorySegment path, boolean direct) {
         return open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (direct ? O_DIRECT : 0));
     }

@@ -25,8 +25,10 @@ import java.lang.invoke.VarHandle;
 public final class HostPages {
     private static final Logger LOG = LoggerFactory.getLogger(HostPages.class);
 
+    /// Bytes of a huge page, of which [#allocate] has some from so many bytes on.
+    public static final long HUGE = 2 << 20;
+
     private static final long SMALL = 4096;
-    private static final long HUGE = 2 << 20;
 
     /// Bytes that one call maps, which is what somebody who interrupts or closes waits for.
     private static final long AT_ONCE = 64 << 20;
@@ -65,14 +67,14 @@ public final class HostPages {
         NO_ROOM
     }
 
-    /// Zeroed memory that begins at a page; from a few MiB on by huge pages where the kernel has
-    /// them, with all pages mapped. Unlike the JDK's, large memory does not count against
+    /// Zeroed memory that begins at a page; from [#HUGE] bytes on by huge pages where the kernel
+    /// has them, with all pages mapped. Unlike the JDK's, large memory does not count against
     /// `-XX:MaxDirectMemorySize`.
     ///
     /// @param arena what it lives as long as
     /// @throws OutOfMemoryError when there is none
     public static MemorySegment allocate(long bytes, Arena arena) {
-        if (bytes < 2 * HUGE || MMAP == null || MUNMAP == null || MADVISE == null) {
+        if (bytes < HUGE || MMAP == null || MUNMAP == null || MADVISE == null) {
             return arena.allocate(bytes, SMALL);
         }
         var available = AvailableMemory.now();

@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.StagingPool;
+import io.kvferry.toolkit.memory.HostPages;
 
 import org.jspecify.annotations.Nullable;
 
@@ -89,7 +90,7 @@ public final class BuddyStagingPool implements StagingPool, AutoCloseable {
         }
         var fresh = Arena.ofShared();
         try {
-            known = new MemoryRange.Host(fresh.allocate(buddies.capacity(), SMALLEST));
+            known = new MemoryRange.Host(HostPages.allocate(buddies.capacity(), fresh));
         } catch (OutOfMemoryError e) {
             fresh.close();
             throw new KvFerryException(

@@ -53,6 +53,12 @@ public final class FaultInjectingCalls implements FileCalls {
     }
 
     @Override
+    public int allocate(int handle, long bytes) {
+        int rc = before("allocate");
+        return rc < 0 ? rc : real.allocate(handle, bytes);
+    }
+
+    @Override
     public int openOver(MemorySegment path, boolean direct) {
         int rc = before("openOver");
         return rc < 0 ? rc : real.openOver(path, direct);

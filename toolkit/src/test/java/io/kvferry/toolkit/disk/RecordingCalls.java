@@ -181,6 +181,13 @@ public final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public synchronized int allocate(int handle, long bytes) {
+        return note(
+                real.allocate(handle, bytes),
+                new Write(open.get(handle), 0, new byte[Math.toIntExact(bytes)]));
+    }
+
+    @Override
     public int openOver(MemorySegment path, boolean direct) {
         int handle = real.openOver(path, direct);
         if (handle >= 0) {

@@ -19,6 +19,12 @@ final class BlockWriter {
     /// Evictions come between two looks at one block this often only when something is wrong.
     private static final int MOST_ATTEMPTS = 3;
 
+    /// From so many bytes on a new file gets its room before O_DIRECT writes it. ext4 rounds the
+    /// room of a large write up to a power of two, and keeps the rest from others until the file is
+    /// closed: files of 4 MiB and a header would lie 8 MiB apart, and some in two pieces. Smaller
+    /// ones are packed.
+    private static final long LEAST_ALLOCATED = 128 << 10;
+
     private final StoreCore core;
     private final SpaceCatalog catalog;
     private final AlignedStaging staging;
@@ -240,6 +246,9 @@ final class BlockWriter {
                 core.calls().unlink(temp);
             }
             handle = core.calls().createNew(temp, direct);
+            if (handle >= 0 && direct && bytes >= LEAST_ALLOCATED) {
+                core.calls().allocate(handle, bytes); // what it is short of, the write will tell
+            }
         }
         if (handle < 0) {
             return handle;
