@@ -3,7 +3,6 @@ package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -128,20 +127,13 @@ record P2pPlan(
         return out.toPayload(VERSION);
     }
 
-    /// @throws KvFerryException [ErrorCode#PROTOCOL]
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] on another version, [ErrorCode#PROTOCOL]
+    ///   on damage
     static P2pPlan decode(Payload payload) {
         if (payload.isEmpty()) {
             return new P2pPlan(List.of(), List.of(), List.of(), List.of(), List.of());
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.PROTOCOL,
-                    "P2pNccl plan of version "
-                            + payload.version()
-                            + ", this build reads "
-                            + VERSION);
-        }
-        var in = payload.reader();
+        var in = payload.reader("plan of P2pNcclConnector", VERSION);
         var pushes = new ArrayList<Push>();
         for (int n = in.count(36); n > 0; n--) {
             pushes.add(

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.memory;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -44,11 +42,7 @@ record MemoryEcPlan(List<Load> loads, List<Hold> holds) {
         if (payload.isEmpty()) {
             return new MemoryEcPlan(List.of(), List.of());
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE, "encoder plan version " + payload.version());
-        }
-        var in = payload.reader();
+        var in = payload.reader("encoder plan", VERSION);
         var loads = new ArrayList<Load>();
         for (int n = in.count(30); n > 0; n--) {
             loads.add(new Load(TransferId.read(in), in.bool(), EcItem.read(in)));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.memory;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferId;
@@ -95,12 +93,7 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers, List<V
         if (payload.isEmpty()) {
             return plan;
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "plan version " + payload.version() + ", this worker reads " + VERSION);
-        }
-        var in = payload.reader();
+        var in = payload.reader("plan", VERSION);
         for (int n = in.count(18); n > 0; n--) {
             var id = TransferId.read(in);
             var mode = in.bool() ? LoadMode.SYNC : LoadMode.ASYNC;

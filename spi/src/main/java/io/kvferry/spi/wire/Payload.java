@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.wire;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.Objects;
@@ -29,6 +32,21 @@ public record Payload(int version, byte[] bytes) {
     /// A strict reader over the bytes.
     public WireReader reader() {
         return new WireReader(bytes);
+    }
+
+    /// A strict reader over bytes of a form that this half knows.
+    ///
+    /// @param what the payload is, for the message
+    /// @param known the version that this half reads
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the bytes are of another version
+    public WireReader reader(String what, int known) {
+        if (version != known) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "%s of version %d, this half reads version %d; run the same release on all ranks"
+                            .formatted(what, version, known));
+        }
+        return reader();
     }
 
     @Override

@@ -110,12 +110,7 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
         if (payload.isEmpty()) {
             return empty();
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "disk plan of version " + payload.version() + ", this worker reads " + VERSION);
-        }
-        WireReader in = payload.reader();
+        WireReader in = payload.reader("plan of DiskConnector", VERSION);
         var plan = new DiskPlan(read(in), read(in));
         in.end();
         return plan;

@@ -89,15 +89,7 @@ record StorePlan(List<Move> loads, List<Move> saves) {
         if (payload.isEmpty()) {
             return empty();
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "store plan of version "
-                            + payload.version()
-                            + ", this worker reads "
-                            + VERSION);
-        }
-        WireReader in = payload.reader();
+        WireReader in = payload.reader("plan of MooncakeStoreConnector", VERSION);
         var plan = new StorePlan(read(in), read(in));
         in.end();
         return plan;

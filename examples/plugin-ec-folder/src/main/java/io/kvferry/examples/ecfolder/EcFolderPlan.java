@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.examples.ecfolder;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -36,12 +34,7 @@ record EcFolderPlan(List<Load> loads) {
         if (payload.isEmpty()) {
             return new EcFolderPlan(loads);
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "plan of version " + payload.version() + ", this half reads " + VERSION);
-        }
-        var in = payload.reader();
+        var in = payload.reader("plan", VERSION);
         for (int n = in.count(8); n > 0; n--) {
             loads.add(new Load(TransferId.read(in), EcItem.read(in)));
         }

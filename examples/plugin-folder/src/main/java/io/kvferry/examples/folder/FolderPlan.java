@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.examples.folder;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.wire.Payload;
@@ -41,12 +39,7 @@ record FolderPlan(List<Job> loads, List<Job> saves) {
         if (payload.isEmpty()) {
             return new FolderPlan();
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "plan of version " + payload.version() + ", this half reads " + VERSION);
-        }
-        var in = payload.reader();
+        var in = payload.reader("plan", VERSION);
         var plan = new FolderPlan(read(in), read(in));
         in.end();
         return plan;

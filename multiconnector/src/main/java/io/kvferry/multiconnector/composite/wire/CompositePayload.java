@@ -160,16 +160,7 @@ public record CompositePayload(
         if (payload.isEmpty()) {
             return frame;
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "MultiConnector payload of version "
-                            + payload.version()
-                            + ", this side reads "
-                            + VERSION
-                            + "; run the same release of kvferry on all ranks");
-        }
-        var in = payload.reader();
+        var in = payload.reader("payload of MultiConnector", VERSION);
         for (int n = in.count(12); n > 0; n--) {
             int child = child(in, count);
             int version = in.i32();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.common;
 
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -86,20 +85,13 @@ public record MooncakePlan(
         return out.toPayload(VERSION);
     }
 
-    /// @throws KvFerryException [ErrorCode#PROTOCOL]
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] on another version, [ErrorCode#PROTOCOL]
+    ///   on damage
     public static MooncakePlan decode(Payload payload) {
         if (payload.isEmpty()) {
             return new MooncakePlan(List.of(), List.of(), List.of(), List.of());
         }
-        if (payload.version() != VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.PROTOCOL,
-                    "Mooncake plan of version "
-                            + payload.version()
-                            + ", this build reads "
-                            + VERSION);
-        }
-        var in = payload.reader();
+        var in = payload.reader("plan of MooncakeConnector", VERSION);
         var expects = new ArrayList<String>();
         for (int n = in.count(4); n > 0; n--) {
             expects.add(in.string());
