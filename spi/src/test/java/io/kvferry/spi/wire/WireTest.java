@@ -168,6 +168,18 @@ class WireTest {
     }
 
     @Test
+    void payloadsOfAnotherVersionAreIncompatible() {
+        var one = new Payload(1, new byte[] {7, 0, 0, 0});
+        assertThat(one.reader("plan", 1).i32()).isEqualTo(7);
+        assertThatThrownBy(() -> one.reader("plan", 2))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE))
+                .hasMessageContaining("plan of version 1")
+                .hasMessageContaining("reads version 2");
+    }
+
+    @Test
     void textsAreTheSameBytesWhateverLettersTheyHave() throws IOException {
         for (var text :
                 List.of("", "plain", "pläin", "a\u0000b", "z\ud83d\ude00", "\u007f\u0080")) {
