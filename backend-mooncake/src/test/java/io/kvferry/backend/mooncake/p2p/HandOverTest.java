@@ -175,8 +175,8 @@ class HandOverTest {
         try (var p = prefiller(Shape.SMALL, Map.of());
                 var d = decoder(Shape.SMALL, Map.of())) {
             var target = d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x"));
-            var load = d.beginDecode(target, 0);
-            // The exchange has reached the prefiller once a later one is answered.
+            // One message asks for both: it has come when the other one is served.
+            var load = d.admitDecode(target, 0);
             d.await(
                     d.beginDecode(d.request("d-2", 64, 40, prefillAt(p.bootstrap, "p", "y")), 0),
                     p,
@@ -394,7 +394,7 @@ class HandOverTest {
             try (var p = prefiller(Shape.SMALL, Map.of())) {
                 port = Integer.parseInt(p.bootstrap.substring(p.bootstrap.lastIndexOf(':') + 1));
                 waiting = d.request("d-1", 64, 0, prefillAt(p.bootstrap, "p", "x"));
-                load = d.beginDecode(waiting, 0);
+                load = d.admitDecode(waiting, 0); // in one message with what follows
                 d.await(
                         d.beginDecode(
                                 d.request("d-2", 64, 40, prefillAt(p.bootstrap, "p", "y")), 0),
@@ -436,7 +436,8 @@ class HandOverTest {
     void aDecoderThatDiedFreesThePrefiller() {
         try (var p = prefiller(Shape.SMALL, Map.of())) {
             try (var d = decoder(Shape.SMALL, Map.of())) {
-                d.beginDecode(d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x")), 0);
+                // In one message with what follows.
+                d.admitDecode(d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x")), 0);
                 d.await(
                         d.beginDecode(
                                 d.request("d-2", 64, 40, prefillAt(p.bootstrap, "p", "y")), 0),
@@ -456,12 +457,12 @@ class HandOverTest {
                 var dead = new Stranger(Generation.G7, 3, 80, 1024)) {
             var address = Stranger.sideChannel(p);
             var channel = new SideChannel("dies");
-            channel.exchange(address, dead.request("x", 20, 4), SOON, SOON, new Heard());
-            p.beginPrefill(p.request("p-1", 64, 5, decodeElsewhere("x")));
-            // It is there: a later request over the same connection is answered.
+            // One message asks for both: it has come when the other one is served.
             var heard = new Heard();
+            var both = dead.request(Map.of("x", 20, "y", 40), 4);
+            channel.exchange(address, both, SOON, SOON, heard);
+            p.beginPrefill(p.request("p-1", 64, 5, decodeElsewhere("x")));
             p.prefill(p.request("p-0", 64, 9, decodeElsewhere("y")), 2);
-            channel.exchange(address, dead.request("y", 40, 4), SOON, SOON, heard);
             assertThat(heard.next(SOON).okReqs()).containsExactly("d-y");
             channel.close();
             var limit = Deadline.in(SOON);

@@ -33,6 +33,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -141,8 +142,26 @@ public final class Stranger implements AutoCloseable {
         return request(transfer, first, count, regions());
     }
 
+    /// One message for several transfers, each into blocks of its own.
+    ///
+    /// @param firsts the first of `count` blocks for each transfer
+    public byte[] request(Map<String, Integer> firsts, int count) {
+        var wanted = new HashMap<String, RequestBlocks>();
+        firsts.forEach(
+                (transfer, first) -> wanted.put("d-" + transfer, blocks(transfer, first, count)));
+        return request(wanted, regions());
+    }
+
     private byte[] request(String transfer, int first, int count, WireRegions regions) {
+        return request(Map.of("d-" + transfer, blocks(transfer, first, count)), regions);
+    }
+
+    private static RequestBlocks blocks(String transfer, int first, int count) {
         var ids = IntStream.range(first, first + count).toArray();
+        return new RequestBlocks(transfer, count == 0 ? List.of() : List.of(ids));
+    }
+
+    private byte[] request(Map<String, RequestBlocks> wanted, WireRegions regions) {
         return XferEncoder.request(
                 new XferMetadata(
                         generation,
@@ -150,9 +169,7 @@ public final class Stranger implements AutoCloseable {
                         engine.info().rpcPort(),
                         tpSize,
                         tpRank,
-                        Map.of(
-                                "d-" + transfer,
-                                new RequestBlocks(transfer, count == 0 ? List.of() : List.of(ids))),
+                        wanted,
                         regions,
                         1,
                         since033() ? LAYOUT_ID : 0,
@@ -265,14 +282,19 @@ public final class Stranger implements AutoCloseable {
         var late = goesOn;
         if (late != null) {
             var until = Deadline.in(late);
-            answer(asker, List.of(), id, "the batch write returned -1");
+            var answered = new CompletableFuture<Void>();
             going.add(
-                    CompletableFuture.runAsync(
+                    answered.thenRunAsync(
                             () -> writeOneByOne(message.segmentName(), ranges, until)));
+            answer(asker, List.of(), id, "the batch write returned -1");
+            answered.complete(null);
             return;
         }
-        engine.submit(EngineRequest.write(message.segmentName(), ranges, Deadline.in(SOON)))
-                .outcome()
+        var transfer =
+                engine.submit(
+                        EngineRequest.write(message.segmentName(), ranges, Deadline.in(SOON)));
+        going.add(transfer.quiesced().toCompletableFuture());
+        transfer.outcome()
                 .thenAccept(outcome -> {
                     boolean done = outcome instanceof EngineOutcome.Completed;
                     answer(
@@ -322,10 +344,12 @@ public final class Stranger implements AutoCloseable {
         }
     }
 
-    /// Waits for writes that go on after a failure.
+    /// Waits for all writes so far, also those that go on after a failure.
     public void awaitWrites() {
-        going.forEach(CompletableFuture::join);
-        going.clear();
+        for (var write : List.copyOf(going)) {
+            write.join();
+            going.remove(write);
+        }
     }
 
     @Override

@@ -495,7 +495,9 @@ public final class TestEngine implements AutoCloseable {
                 .orElseGet(() -> byRank.iterator().next());
     }
 
-    /// Lets `prefiller` serve `transferId` and waits for the load: a way to know that it hears us.
+    /// Lets `prefiller` serve `transferId` and waits for the load: by then it has heard of all
+    /// loads of the same step, which travel in one message. Others may take connections of their
+    /// own.
     public void await(TransferId id, TestEngine prefiller, String transferId) {
         prefiller.prefill(
                 prefiller.request("probe-" + transferId, 64, 60, decodeElsewhere(transferId)), 1);
