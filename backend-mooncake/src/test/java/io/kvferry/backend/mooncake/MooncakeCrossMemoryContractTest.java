@@ -7,6 +7,6 @@ import java.util.Map;
 class MooncakeCrossMemoryContractTest extends MooncakeTransferContractTest {
     @Override
     protected Map<String, Object> options(String agent) {
-        return Map.of("shared_memory", true, "cross_memory", true, "stall_timeout", "5s");
+        return Map.of("shared_memory", true, "cross_memory", true);
     }
 }

@@ -108,7 +108,7 @@ class MooncakeTransferBackendTest {
         arena = Arena.ofShared();
         near = arena.allocate(1 << 20, 64);
         far = arena.allocate(1 << 20, 64);
-        a = open(A, Map.of("stall_timeout", "2s"));
+        a = open(A, Map.of());
         b = open(B, Map.of());
     }
 
@@ -180,7 +180,7 @@ class MooncakeTransferBackendTest {
                 a.prepare(Optional.empty(), list(near, 1 << 16, 16)),
                 remote,
                 notification,
-                Deadline.in(Duration.ofSeconds(10)),
+                Deadline.in(Duration.ofSeconds(30)),
                 "test");
     }
 

@@ -28,8 +28,8 @@ class MooncakeTransferContractTest extends TransferBackendContract {
             engine.send(
                     engine.info().segmentName(),
                     new Notification("a", "b"),
-                    Deadline.in(Duration.ofSeconds(5)));
-            engine.open(engine.info().segmentName(), Deadline.in(Duration.ofSeconds(5)));
+                    Deadline.in(Duration.ofSeconds(60)));
+            engine.open(engine.info().segmentName(), Deadline.in(Duration.ofSeconds(60)));
         }
     }
 
@@ -51,7 +51,6 @@ class MooncakeTransferContractTest extends TransferBackendContract {
     protected Map<String, Object> options(String agent) {
         var options = new HashMap<String, Object>();
         options.put("shared_memory", false);
-        options.put("stall_timeout", "5s");
         if (relayed && !agent.equals("static")) {
             var relay = new DamagingRelay();
             relays.add(relay);

@@ -19,6 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.zeromq.ZMQ;
 
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
@@ -35,9 +36,14 @@ class CurveTest {
                 "curve_secret_key",
                 own.secretKey,
                 "curve_server_key",
-                server,
-                "connector_timeout",
-                "2s");
+                server);
+    }
+
+    /// With little patience for whoever does not answer.
+    private static Map<String, Object> hasty(Map<String, Object> keys) {
+        var all = new HashMap<>(keys);
+        all.put("connector_timeout", "2s");
+        return all;
     }
 
     private static Map<String, Object> fleet() {
@@ -81,9 +87,9 @@ class CurveTest {
 
     static Stream<Map<String, Object>> strangers() {
         return Stream.of(
-                Map.of("connector_timeout", "2s"), // no key at all
-                keys(OTHER, FLEET.publicKey), // knows the prefiller's, is unknown itself
-                keys(FLEET, OTHER.publicKey)); // takes somebody else for the prefiller
+                hasty(Map.of()), // no key at all
+                hasty(keys(OTHER, FLEET.publicKey)), // knows the prefiller's, is unknown itself
+                hasty(keys(FLEET, OTHER.publicKey))); // takes somebody else for the prefiller
     }
 
     @ParameterizedTest
@@ -113,7 +119,10 @@ class CurveTest {
         try (var p = prefiller(Map.of());
                 var d =
                         new TestEngine(
-                                Shape.SMALL, KvRole.CONSUMER, "d", keys(FLEET, FLEET.publicKey))) {
+                                Shape.SMALL,
+                                KvRole.CONSUMER,
+                                "d",
+                                hasty(keys(FLEET, FLEET.publicKey)))) {
             p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 9);
             var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
             assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Failed.class);

@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.p2p.testkit.FakeRequest;
 import io.kvferry.backend.mooncake.p2p.testkit.Held;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
@@ -21,7 +22,10 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// Many hand-overs, one in a hundred of which fails in one of three ways: what the process holds
 /// stays as it is.
@@ -59,20 +63,27 @@ class EnduranceTest {
                 handOver(p, d, i);
             }
             var after = Held.now();
+            var limit = Deadline.in(Duration.ofSeconds(90));
+            while (hasGrown(before, after) && !limit.passed()) { // what ends by itself, has to
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(100));
+                after = Held.now();
+            }
             System.out.println(
                     handOvers
                             + (crossMemory ? " hand-overs: " : " hand-overs over TCP: ")
                             + before
                             + ", then "
                             + after);
-            assertThat(after.heap()).as("heap").isLessThan(before.heap() + 24);
-            assertThat(after.buffers()).as("buffers").isLessThan(before.buffers() + 8);
-            assertThat(after.resident())
-                    .as("resident outside of the heap")
-                    .isLessThan(before.resident() + NOISE);
-            assertThat(after.descriptors()).as("descriptors").isLessThan(before.descriptors() + 16);
-            assertThat(after.threads()).as("threads").isLessThan(before.threads() + 16);
+            assertThat(hasGrown(before, after)).as("%s, then %s", before, after).isFalse();
         }
+    }
+
+    private static boolean hasGrown(Held before, Held after) {
+        return after.heap() >= before.heap() + 24
+                || after.buffers() >= before.buffers() + 8
+                || after.resident() >= before.resident() + NOISE
+                || after.descriptors() >= before.descriptors() + 16
+                || after.threads() >= before.threads() + 16;
     }
 
     private static void handOver(TestEngine p, TestEngine d, int number) {

@@ -37,8 +37,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -50,7 +50,14 @@ class FleetSecretTest {
     private Map<String, Object> secret(String text) throws IOException {
         var file = folder.resolve(text);
         Files.writeString(file, text);
-        return Map.of("secret_file", file.toString(), "connector_timeout", "3s");
+        return Map.of("secret_file", file.toString());
+    }
+
+    /// With little patience for whoever does not answer.
+    private static Map<String, Object> hasty(Map<String, Object> options) {
+        var all = new HashMap<>(options);
+        all.put("connector_timeout", "3s");
+        return all;
     }
 
     private static TestEngine engine(KvRole role, String id, Map<String, Object> options) {
@@ -62,12 +69,8 @@ class FleetSecretTest {
         var ours = secret("0123456789abcdef");
         try (var p = engine(KvRole.PRODUCER, "p", ours);
                 var d = engine(KvRole.CONSUMER, "d", ours);
-                var other = engine(KvRole.CONSUMER, "o", secret("fedcba9876543210"));
-                var none =
-                        engine(
-                                KvRole.CONSUMER,
-                                "n",
-                                Map.<String, Object>of("connector_timeout", "3s"))) {
+                var other = engine(KvRole.CONSUMER, "o", hasty(secret("fedcba9876543210")));
+                var none = engine(KvRole.CONSUMER, "n", hasty(Map.of()))) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 9);
             for (var stranger : new TestEngine[] {other, none}) {
                 var target = stranger.request("s", 64, 20, prefillAt(p.bootstrap, "p", "x"));
@@ -80,13 +83,13 @@ class FleetSecretTest {
             assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 9);
             var base = URI.create(p.bootstrap);
-            try (var stranger = new BootstrapClient(Duration.ofSeconds(5))) {
+            try (var stranger = new BootstrapClient(TestEngine.SOON)) {
                 assertThatThrownBy(() -> stranger.query(base)).hasMessageContaining("401");
                 var fake = new WorkerRegistration("f", 1, 0, 0, "tcp://h:1", Optional.empty());
                 assertThatThrownBy(() -> stranger.register(base, fake)).hasMessageContaining("401");
             }
             var known = Optional.of(FleetSecret.read(folder.resolve("0123456789abcdef")));
-            try (var member = new BootstrapClient(Duration.ofSeconds(5), known)) {
+            try (var member = new BootstrapClient(TestEngine.SOON, known)) {
                 assertThat(member.query(base)).hasSize(1);
             }
         }
@@ -95,7 +98,7 @@ class FleetSecretTest {
     @Test
     void aPrefillerWithoutCapabilitiesIsRefusedWhereTheyAreRequired() throws Exception {
         try (var bootstrap = BootstrapServer.start("127.0.0.1", 0);
-                var client = new BootstrapClient(Duration.ofSeconds(5));
+                var client = new BootstrapClient(TestEngine.SOON);
                 var d = engine(KvRole.CONSUMER, "d", Map.of("require_capability", true))) {
             var base = "http://127.0.0.1:" + bootstrap.port();
             client.register(

@@ -99,7 +99,7 @@ class RehearsalTest {
                 MooncakeConnectorProvider::plane,
                 sameHost,
                 Deadline.in(Duration.ofSeconds(60)));
-        assertThat(ListeningPorts.now()).isEqualTo(ports);
+        assertThat(ports).containsAll(ListeningPorts.now());
     }
 
     /// No memory for the cache of the second side, when the first one stands.
@@ -118,7 +118,7 @@ class RehearsalTest {
                                 true,
                                 Deadline.in(Duration.ofSeconds(60))))
                 .isInstanceOf(OutOfMemoryError.class);
-        assertThat(ListeningPorts.now()).isEqualTo(ports);
+        assertThat(ports).containsAll(ListeningPorts.now());
         assertThat(planes).hasValue(2);
     }
 
