@@ -10,18 +10,21 @@ import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.time.Duration;
 
 /// A peer without kvferry's extension, of either version of the data port, one connection per
 /// request.
 public final class PlainClient {
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+
     private final int port;
     private final int receipts;
 
     /// @param version of the data port
     public PlainClient(String segmentName, int version) {
         this.receipts = version == 2 ? DataFrames.V2 : 0;
-        var client = new HandshakeClient(Duration.ofSeconds(5), Duration.ofSeconds(5), 1 << 20);
+        var client = new HandshakeClient(LIMIT, LIMIT, 1 << 20);
         port =
                 SegmentDocument.decode(
                                 client.ask(
@@ -29,7 +32,7 @@ public final class PlainClient {
                                                 new Handshake.Message(
                                                         Handshake.METADATA,
                                                         WireJson.bytes(WireJson.object())),
-                                                Deadline.in(Duration.ofSeconds(5)))
+                                                Deadline.in(LIMIT))
                                         .text())
                         .dataPort();
     }
@@ -38,8 +41,10 @@ public final class PlainClient {
     /// 2, nothing with version 1.
     public byte[] write(long address, byte[] bytes) {
         try (var socket = new RawSocket(port)) {
-            socket.send(RawSocket.header(bytes.length, address, DataFrames.WRITE | receipts));
-            return socket.send(bytes).endOutput().drain();
+            var header = RawSocket.header(bytes.length, address, DataFrames.WRITE | receipts);
+            // In one piece: the server may refuse it and close before a second one is sent.
+            var all = ByteBuffer.allocate(header.length + bytes.length).put(header).put(bytes);
+            return socket.send(all.array()).endOutput().drain();
         } catch (IOException _) {
             return new byte[0]; // reset while the bytes were under way
         }

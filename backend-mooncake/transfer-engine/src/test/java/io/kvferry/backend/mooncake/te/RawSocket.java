@@ -5,18 +5,23 @@ import io.kvferry.backend.mooncake.te.internal.Incarnation;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.time.Duration;
 import java.util.HexFormat;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /// A peer that writes and reads bytes as the test says.
 public final class RawSocket implements AutoCloseable {
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+
     private final Socket socket;
 
     public RawSocket(int port) {
@@ -28,7 +33,7 @@ public final class RawSocket implements AutoCloseable {
         try {
             socket = new Socket("127.0.0.1", port, InetAddress.ofLiteral(from), 0);
             socket.setTcpNoDelay(true);
-            socket.setSoTimeout(10_000);
+            socket.setSoTimeout((int) LIMIT.toMillis());
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
@@ -56,15 +61,17 @@ public final class RawSocket implements AutoCloseable {
         return socket.getInputStream().readNBytes(bytes);
     }
 
-    /// Everything until the other side closes; a reset counts as that.
+    /// Everything until the other side closes; a reset counts as that, behind what came before it.
     public byte[] drain() {
+        var all = new ByteArrayOutputStream();
         try {
-            return socket.getInputStream().readAllBytes();
-        } catch (java.net.SocketTimeoutException e) {
+            socket.getInputStream().transferTo(all);
+        } catch (SocketTimeoutException e) {
             throw new AssertionError("the other side keeps the connection open", e);
         } catch (IOException _) {
-            return new byte[0];
+            return all.toByteArray();
         }
+        return all.toByteArray();
     }
 
     /// Whether the other side goes away while nothing is read here; a byte now and then finds out.

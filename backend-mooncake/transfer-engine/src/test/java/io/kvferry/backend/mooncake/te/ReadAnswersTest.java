@@ -21,6 +21,8 @@ import java.time.Duration;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.random.RandomGenerator;
 
@@ -42,7 +44,8 @@ class ReadAnswersTest {
     void start() {
         engine =
                 JavaTransferEngine.start(
-                        EngineConfig.from(Map.of("stall-timeout-ms", "5000", "checksum", "false")));
+                        EngineConfig.from(
+                                Map.of("stall-timeout-ms", "60000", "checksum", "false")));
         memory = engine.allocate(1 << 20);
     }
 
@@ -58,7 +61,7 @@ class ReadAnswersTest {
                         Operation.READ,
                         peer.name(),
                         Ranges.of(memory.address(), 0x7000_0000L, BYTES),
-                        Deadline.in(Duration.ofSeconds(30)),
+                        Deadline.in(Duration.ofSeconds(60)),
                         "",
                         0,
                         0,
@@ -149,6 +152,7 @@ class ReadAnswersTest {
     @Test
     void doesNotTakeWhatNobodyAskedForForTheNextAnswer() throws Exception {
         var connections = new AtomicInteger();
+        var sent = new Semaphore(0);
         byte[] bytes = content(7);
         DataScript script =
                 (in, out) -> {
@@ -159,13 +163,15 @@ class ReadAnswersTest {
                         out.write(bytes);
                         out.write(OK); // once too often
                         out.flush();
+                        sent.release();
                     }
                 };
         try (var peer = ScriptedPeer.withData(2, script)) {
             for (int i = 1; i <= 3; i++) {
                 assertThat(read(peer)).isInstanceOf(Completed.class);
                 assertThat(received()).isEqualTo(bytes);
-                Thread.sleep(50); // for the surplus to arrive
+                assertThat(sent.tryAcquire(60, TimeUnit.SECONDS)).isTrue();
+                Thread.sleep(50); // for the surplus, which the system has, to arrive
                 assertThat(connections).hasValue(i);
             }
         }
