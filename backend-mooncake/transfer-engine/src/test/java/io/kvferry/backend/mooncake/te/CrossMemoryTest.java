@@ -40,6 +40,9 @@ class CrossMemoryTest {
     private static final long BYTES = 32 << 20;
     private static final byte OWN = 0x5a;
 
+    /// A copier that the system does not let run is awaited for as long as it takes.
+    private static final String PATIENT = "drain-timeout-ms=60000";
+
     /// Killed processes leave their files behind.
     @TempDir Path folder;
 
@@ -257,7 +260,7 @@ class CrossMemoryTest {
     /// Where ptrace_scope is 1 the child may, being no ancestor, only because of this.
     @Test
     void anOwnerCanLetEveryProcessOfItsUserIn() throws Exception {
-        start("cross-memory-ptracer=true");
+        start("cross-memory-ptracer=true", PATIENT);
         RegisteredMemory near = registered(BYTES);
         try (var peer = child(BYTES)) {
             hammer(peer, near);
@@ -312,7 +315,7 @@ class CrossMemoryTest {
     @Test
     void aClosedCapabilityEndsTheWritesUnderIt() throws Exception {
         start();
-        try (var peer = child(BYTES)) {
+        try (var peer = child(BYTES, PATIENT)) {
             CrossMemorySupport.assumePermitted(peer);
             RegisteredMemory near = registered(BYTES);
             long token = Long.parseLong(peer.ask("grant"));
@@ -341,7 +344,7 @@ class CrossMemoryTest {
 
     @Test
     void unregisteringShutsOutAPeerInTheMiddleOfACopy() throws Exception {
-        start();
+        start(PATIENT);
         try (var peer = child(BYTES)) {
             for (int round = 0; round < 10; round++) {
                 RegisteredMemory near = registered(BYTES);

@@ -169,7 +169,9 @@ class FenceTest {
         var far = new RegisteredMemory[] {there.allocate(bytes), there.allocate(bytes)};
         var random = new Random(11);
         int cancelled = 0;
-        for (int round = 0; round < rounds; round++) {
+        int round = 0;
+        // On a busy machine this thread may come too late each time.
+        for (; round < rounds || cancelled == 0 && round < 20 * rounds; round++) {
             var target = far[round % 2];
             var transfer =
                     here.submit(
@@ -188,7 +190,7 @@ class FenceTest {
                 assertUnchanged(far[(round + 1) % 2], "before round " + round);
             }
         }
-        assertUnchanged(far[(rounds - 1) % 2], "last");
+        assertUnchanged(far[(round + 1) % 2], "last");
         assertThat(cancelled).as("cancelled in time").isPositive();
     }
 
@@ -206,6 +208,13 @@ class FenceTest {
     @CsvSource({"1, 8", "2, 8", "1, 8388608", "2, 8388608"})
     void aCancelledWriteIsQuietWhenTheOtherSideHasAppliedWhatItGot(int version, int bytes)
             throws Exception {
+        for (int tries = 1; !quietWhenApplied(version, bytes); tries++) {
+            assertThat(tries).as("times that it took too long").isLessThan(5);
+        }
+    }
+
+    /// False where the other side was not done for about as long as an engine waits for it.
+    private boolean quietWhenApplied(int version, int bytes) throws Exception {
         var began = new CompletableFuture<Void>();
         var applying = new AtomicInteger();
         try (var peer =
@@ -219,11 +228,17 @@ class FenceTest {
                                     Ranges.of(near.address(), 0x1000, bytes),
                                     Deadline.in(SOON)));
             began.get(30, TimeUnit.SECONDS);
+            long cancelled = System.nanoTime();
             transfer.cancel();
             assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
                     .isInstanceOf(EngineOutcome.Failed.class);
             transfer.quiesced().toCompletableFuture().get(30, TimeUnit.SECONDS);
-            assertThat(applying).as("connections that are still read").hasValue(0);
+            int still = applying.get();
+            if (System.nanoTime() - cancelled > TimeUnit.SECONDS.toNanos(4)) { // of five
+                return false;
+            }
+            assertThat(still).as("connections that are still read").isZero();
+            return true;
         }
     }
 
@@ -244,7 +259,7 @@ class FenceTest {
             began.complete(null);
             do {
                 LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(5));
-            } while (in.readNBytes(1 << 16).length > 0);
+            } while (in.readNBytes(1 << 18).length > 0);
         } finally {
             applying.decrementAndGet();
         }

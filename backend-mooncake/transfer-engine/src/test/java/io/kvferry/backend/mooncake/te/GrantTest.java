@@ -262,9 +262,17 @@ class GrantTest {
     /// Who takes memory away waits for what was asked before, not for what is asked after.
     @Test
     void aChainOfReadsEndsWhenItsRegionIsTakenAway() throws Exception {
-        var settings = Map.of("shared-memory", "false", "drain-timeout-ms", "113000");
+        var settings =
+                Map.of(
+                        "shared-memory",
+                        "false",
+                        "drain-timeout-ms",
+                        "113000",
+                        "stall-timeout-ms",
+                        "113000");
         here = JavaTransferEngine.start(EngineConfig.from(settings));
         there = JavaTransferEngine.start(EngineConfig.from(settings));
+        near = here.allocate(4096);
         int bytes = 4 << 20;
         far = there.allocate(bytes);
         try (var reader = new RawSocket(DataPortTest.dataPort(there))) {
@@ -275,6 +283,10 @@ class GrantTest {
             reader.send(chain.array()); // one segment: all of it is read before the refusal
             reader.receive(bytes);
             var closing = CompletableFuture.runAsync(far::close);
+            // Closed for whoever comes now, and waiting for the chain: only then is it read on.
+            while (here.transfer(write(0, 8)) instanceof Completed) {
+                Thread.onSpinWait();
+            }
             long read = bytes;
             for (int got = -1; got != 0; read += got) {
                 got = reader.receive(bytes).length; // short at the end

@@ -28,6 +28,7 @@ import java.util.stream.Stream;
 class KilledPeerTest {
     private static final int LONG = 50;
     private static final long BYTES = 256 << 20;
+    private static final Duration LIMIT = Duration.ofSeconds(60);
 
     @ParameterizedTest
     @ValueSource(strings = {"tcp", "shm", "cma"})
@@ -113,25 +114,20 @@ class KilledPeerTest {
             }
             var whole = Ranges.of(near.address(), peer.address, BYTES);
             EngineOutcome first =
-                    here.transfer(
-                            EngineRequest.write(
-                                    peer.segmentName, whole, Deadline.in(Duration.ofSeconds(60))));
+                    here.transfer(EngineRequest.write(peer.segmentName, whole, Deadline.in(LIMIT)));
             assertThat(first).as(as).isEqualTo(new Completed(BYTES, Guarantee.APPLIED, way));
             var running = new EngineTransfer[4];
             for (int i = 0; i < running.length; i++) {
                 running[i] =
                         here.submit(
-                                EngineRequest.write(
-                                        peer.segmentName,
-                                        whole,
-                                        Deadline.in(Duration.ofSeconds(20))));
+                                EngineRequest.write(peer.segmentName, whole, Deadline.in(LIMIT)));
             }
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(millis));
             peer.kill();
             int failures = 0;
             for (EngineTransfer transfer : running) {
                 EngineOutcome outcome =
-                        transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS);
+                        transfer.outcome().toCompletableFuture().get(90, TimeUnit.SECONDS);
                 if (outcome instanceof Failed failed) {
                     failures++;
                     assertThat(failed.failure().code())
@@ -140,7 +136,7 @@ class KilledPeerTest {
                 }
             }
             // Copies into its shared memory may succeed for a moment, until the loss is noticed.
-            Deadline limit = Deadline.in(Duration.ofSeconds(20));
+            Deadline limit = Deadline.in(LIMIT);
             EngineOutcome last;
             do {
                 last =
@@ -148,7 +144,7 @@ class KilledPeerTest {
                                 EngineRequest.write(
                                         peer.segmentName,
                                         Ranges.of(near.address(), peer.address, 8),
-                                        Deadline.in(Duration.ofSeconds(5))));
+                                        Deadline.in(LIMIT)));
             } while (last instanceof Completed && !limit.passed());
             assertThat(last)
                     .as(as)

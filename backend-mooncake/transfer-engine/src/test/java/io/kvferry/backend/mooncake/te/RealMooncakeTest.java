@@ -166,7 +166,7 @@ class RealMooncakeTest {
     /// A version-1 writer does not wait for its bytes to be applied.
     private static void awaitCrc(
             RegisteredMemory memory, long total, String expected, int version) {
-        Deadline limit = Deadline.in(Duration.ofSeconds(version == 1 ? 5 : 0));
+        Deadline limit = Deadline.in(Duration.ofSeconds(version == 1 ? 60 : 0));
         while (!expected.equals("" + crc(memory, total)) && !limit.passed()) {
             Thread.onSpinWait();
         }
@@ -208,7 +208,7 @@ class RealMooncakeTest {
                             EngineRequest.write(
                                     peer.segmentName,
                                     Ranges.of(memory.address(), peer.address, 1 << 20),
-                                    Deadline.in(Duration.ofSeconds(10))));
+                                    Deadline.in(Duration.ofSeconds(60))));
             assertThat(engine.transfer(request)).isInstanceOf(Completed.class);
             assertThat(peer.ask("notifies")).isEqualTo("jvm=block-1");
             assertThat(peer.ask("crc 0 %d", 1 << 20)).isEqualTo("" + crc(memory, 1 << 20));
@@ -219,7 +219,7 @@ class RealMooncakeTest {
                                     "notify %s 0 %d %d python block-2",
                                     engine.info().segmentName(), memory.address(), 1 << 20))
                     .isEqualTo("0");
-            assertThat(engine.awaitNotifications(5, Deadline.in(Duration.ofSeconds(5))))
+            assertThat(engine.awaitNotifications(5, Deadline.in(Duration.ofSeconds(60))))
                     .containsExactly(new Notification("python", "block-2"));
             assertThat(peer.ask("crc 0 %d", 1 << 20)).isEqualTo("" + crc(memory, 1 << 20));
         }

@@ -33,6 +33,8 @@ import java.util.concurrent.TimeUnit;
 class ScaleTest {
     private static final Map<String, String> NO_SHARED_MEMORY = Map.of("shared-memory", "false");
 
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+
     @TempDir Path folder;
 
     @Test
@@ -69,11 +71,11 @@ class ScaleTest {
                                                     near.address() + quarter,
                                                     targets.get(i).address() + quarter,
                                                     1 << 18),
-                                            Deadline.in(Duration.ofSeconds(30)))));
+                                            Deadline.in(LIMIT))));
                 }
             }
             for (EngineTransfer transfer : transfers) {
-                assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
+                assertThat(transfer.outcome().toCompletableFuture().get(60, TimeUnit.SECONDS))
                         .isInstanceOf(Completed.class);
             }
             for (RegisteredMemory target : targets) {
@@ -104,15 +106,14 @@ class ScaleTest {
             for (int i = 0; i < count; i++) {
                 ranges.add(near.address() + i * 64L, regions.get(i).address(), 64);
             }
-            RemoteSegment peer =
-                    here.open(there.info().segmentName(), Deadline.in(Duration.ofSeconds(10)));
+            RemoteSegment peer = here.open(there.info().segmentName(), Deadline.in(LIMIT));
             assertThat(peer.buffers()).hasSizeGreaterThan(5_000);
             assertThat(
                             here.transfer(
                                     EngineRequest.write(
                                             there.info().segmentName(),
                                             ranges,
-                                            Deadline.in(Duration.ofSeconds(20)))))
+                                            Deadline.in(LIMIT))))
                     .isInstanceOf(Completed.class);
             for (int i = 0; i < count; i++) {
                 assertThat(slab.asSlice(i * 128L, 64).mismatch(near.memory().asSlice(i * 64L, 64)))

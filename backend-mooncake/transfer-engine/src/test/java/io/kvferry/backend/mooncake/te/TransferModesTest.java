@@ -77,7 +77,7 @@ class TransferModesTest {
     }
 
     private static Deadline soon() {
-        return Deadline.in(Duration.ofSeconds(20));
+        return Deadline.in(Duration.ofSeconds(60));
     }
 
     private static void completed(EngineOutcome outcome, long bytes) {
@@ -254,8 +254,8 @@ class TransferModesTest {
                     here.submit(EngineRequest.write(there.info().segmentName(), ranges, soon()));
         }
         for (EngineTransfer transfer : running) {
-            completed(transfer.outcome().toCompletableFuture().get(20, TimeUnit.SECONDS), bytes);
-            transfer.quiesced().toCompletableFuture().get(20, TimeUnit.SECONDS);
+            completed(transfer.outcome().toCompletableFuture().get(60, TimeUnit.SECONDS), bytes);
+            transfer.quiesced().toCompletableFuture().get(60, TimeUnit.SECONDS);
         }
         assertThat(Bytes.mismatch(far.memory(), 0, far.bytes(), 5)).isEqualTo(-1);
     }

@@ -55,7 +55,7 @@ class WaitingTransfersTest {
     }
 
     private static ErrorCode ended(EngineTransfer transfer) throws Exception {
-        return transfer.outcome().toCompletableFuture().get(20, TimeUnit.SECONDS)
+        return transfer.outcome().toCompletableFuture().get(60, TimeUnit.SECONDS)
                         instanceof Failed failed
                 ? failed.failure().code()
                 : ErrorCode.INTERNAL;
@@ -64,7 +64,9 @@ class WaitingTransfersTest {
     @Test
     void endsAQueuedTransferAtItsOwnDeadlineOrCancellation() throws Exception {
         try (var engine =
-                JavaTransferEngine.start(EngineConfig.from(Map.of("lanes-per-peer", "1")))) {
+                JavaTransferEngine.start(
+                        EngineConfig.from(
+                                Map.of("stall-timeout-ms", "600000", "lanes-per-peer", "1")))) {
             RegisteredMemory memory = engine.allocate(BYTES);
             EngineTransfer ahead = submit(engine, memory, Duration.ofMinutes(5));
             EngineTransfer hurried = submit(engine, memory, Duration.ofMillis(50));
@@ -84,10 +86,16 @@ class WaitingTransfersTest {
         try (var engine =
                 JavaTransferEngine.start(
                         EngineConfig.from(
-                                Map.of("lanes-per-peer", "2", "lanes-per-transfer", "2")))) {
+                                Map.of(
+                                        "stall-timeout-ms",
+                                        "600000",
+                                        "lanes-per-peer",
+                                        "2",
+                                        "lanes-per-transfer",
+                                        "2")))) {
             RegisteredMemory memory = engine.allocate(BYTES);
             EngineTransfer ahead = submit(engine, memory, Duration.ofMinutes(5));
-            assertThat(connected.await(20, TimeUnit.SECONDS)).isTrue();
+            assertThat(connected.await(60, TimeUnit.SECONDS)).isTrue();
             EngineTransfer waiting = submit(engine, memory, Duration.ofMinutes(5));
             waiting.cancel();
 
@@ -96,7 +104,7 @@ class WaitingTransfersTest {
             ahead.cancel();
             assertThat(ended(ahead)).isEqualTo(ErrorCode.CANCELLED);
             CompletableFuture<Void> quiet = ahead.quiesced().toCompletableFuture();
-            quiet.get(20, TimeUnit.SECONDS);
+            quiet.get(60, TimeUnit.SECONDS);
         }
     }
 }
