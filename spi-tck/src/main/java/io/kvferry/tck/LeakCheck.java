@@ -8,6 +8,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -23,8 +24,11 @@ import java.util.stream.Collectors;
 public final class LeakCheck {
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
-    /// What is still there after so many looks, some milliseconds apart, is left behind.
+    /// What is still there after so many looks, some milliseconds apart, and after [#LIMIT] is left
+    /// behind: a busy machine may let a single thread wait for seconds.
     private static final int LOOKS = 200;
+
+    private static final Duration LIMIT = Duration.ofSeconds(6);
 
     /// Descriptors that the JVM and the test runner open when they like.
     private static final Pattern IGNORED_FILES =
@@ -68,10 +72,10 @@ public final class LeakCheck {
         return new LeakCheck(Thread.getAllStackTraces().keySet(), openFiles());
     }
 
-    /// Fails when there is more than in the snapshot, after giving ends already under way two
+    /// Fails when there is more than in the snapshot, after giving ends already under way six
     /// seconds and two hundred looks: while the machine pauses time passes and no thread ends.
     public void mustBeClean() {
-        long end = System.nanoTime() + 2_000_000_000L;
+        long end = System.nanoTime() + LIMIT.toNanos();
         var leaks = leaks();
         int looks = 1;
         while (!leaks.isEmpty() && (looks < LOOKS || System.nanoTime() - end < 0)) {

@@ -24,7 +24,7 @@ import java.util.concurrent.ConcurrentHashMap;
 /// after new weights: nothing of it may be found afterwards, also not what was on its way.
 class CacheResetTest extends ConnectedEngine {
     private static void reset(Engine engine) {
-        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(1)), false)).isTrue();
+        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(30)), false)).isTrue();
     }
 
     private static int found(Engine engine, int[] prompt) {
@@ -89,7 +89,7 @@ class CacheResetTest extends ConnectedEngine {
     }
 
     private static void resetAll(Engine engine) {
-        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(1)), true)).isTrue();
+        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(30)), true)).isTrue();
     }
 
     /// Else the connector would go on to store what was computed before.

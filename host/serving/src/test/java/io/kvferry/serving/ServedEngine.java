@@ -130,13 +130,15 @@ public final class ServedEngine implements AutoCloseable {
         return TestClient.get(adminPort(), "/metrics").body();
     }
 
-    /// Waits until no connector holds a block any more: what was to be saved is saved.
+    /// Waits until no connector holds a block any more: what was to be saved is saved. The figures
+    /// of a step come after its answers, so while a request runs according to them, they are old.
     public void awaitSaved() throws Exception {
         var deadline = Deadline.in(Duration.ofSeconds(30));
         double leased = -1;
         while (!deadline.passed()) {
+            double running = metric("vllm:num_requests_running", "");
             leased = metric("kvferry_blocks", "kind=\"leased\"");
-            if (leased == 0 && metric("kvferry_requests", "state=\"held\"") == 0) {
+            if (running == 0 && leased == 0 && metric("kvferry_requests", "state=\"held\"") == 0) {
                 return;
             }
             TimeUnit.MILLISECONDS.sleep(10); // the figures are all there is; the deadline decides

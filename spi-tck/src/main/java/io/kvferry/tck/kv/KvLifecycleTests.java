@@ -370,6 +370,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         if (loads() && has(Feature.CONTENT_ADDRESSED) && has(Feature.SAVE)) {
             blocks = pair.awaitHit(request, 0).tokens() / shape().blockTokens();
         }
+        pair.producer.step(); // which brings the events
         assertThat(stored(pair.producer)).containsAll(request.hashes().subList(0, blocks));
         pair.consumer.finish(request, FinishReason.ABORT);
         if (has(Feature.RESET)) {

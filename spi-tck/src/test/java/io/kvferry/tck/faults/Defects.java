@@ -60,23 +60,27 @@ final class Defects {
                 });
     }
 
-    /// Writes again and again for half a second, in a thread of its own; returns when it has begun.
+    /// Writes again and again until the memory is gone, for ten seconds at most, in two threads of
+    /// its own: a busy machine may let one wait. Returns when both have begun.
     static void writeOn(Runnable write) throws InterruptedException {
-        var begun = new CountDownLatch(1);
-        Thread.ofPlatform()
-                .daemon()
-                .name("mutant-writes")
-                .start(() -> {
-                    long end = System.nanoTime() + 2_000_000_000;
-                    try {
-                        while (System.nanoTime() < end) {
+        var begun = new CountDownLatch(2);
+        for (int i = 0; i < 2; i++) {
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("mutant-writes")
+                    .start(() -> {
+                        long end = System.nanoTime() + 10_000_000_000L;
+                        try {
                             write.run();
                             begun.countDown();
+                            while (System.nanoTime() < end) {
+                                write.run();
+                            }
+                        } catch (IllegalStateException e) {
+                            // the memory is gone
                         }
-                    } catch (IllegalStateException e) {
-                        // the memory is gone
-                    }
-                });
+                    });
+        }
         begun.await(10, TimeUnit.SECONDS);
     }
 

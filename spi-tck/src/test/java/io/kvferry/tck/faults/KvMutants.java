@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -26,11 +25,9 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.UnaryOperator;
 
 /// KV connectors with one defect each, as subclasses of the contract. Not run by themselves:
@@ -288,20 +285,20 @@ final class KvMutants {
         }
     }
 
-    /// Not within the time of a case; then it is, for the harness closes what the case has left.
+    /// Not as often as a case asks in its time, each millisecond; then it is, for the harness
+    /// closes what the case has left.
     static class IsNeverClosed extends Mutant {
-        private static final Duration REFUSES = Duration.ofSeconds(3);
+        private static final int REFUSES = 1000;
 
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            var until = new AtomicReference<@Nullable Deadline>();
+            var asked = new AtomicInteger();
             return Defects.instead(
                     WorkerConnector.class,
                     half,
                     "close",
                     (_, _, proceed) -> {
-                        until.compareAndSet(null, Deadline.in(REFUSES));
-                        if (!Objects.requireNonNull(until.get()).passed()) {
+                        if (asked.incrementAndGet() <= REFUSES) {
                             throw new KvFerryException(ErrorCode.TIMEOUT, "not yet");
                         }
                         return proceed.run();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.engines;
 
+import static io.kvferry.backend.nccl.engines.P2pEngines.SOON;
 import static io.kvferry.backend.nccl.engines.P2pEngines.TOKENS;
 import static io.kvferry.backend.nccl.engines.P2pEngines.alone;
 import static io.kvferry.backend.nccl.engines.P2pEngines.assertNothingHeld;
@@ -19,9 +20,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.AlteredP2p;
 import io.kvferry.backend.nccl.TestPlane;
+import io.kvferry.engine.Engine;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LookupResult;
@@ -99,25 +102,36 @@ class HandOverTest extends OverEachPlane {
         try (var alone = alone(Map.of());
                 var p = prefiller(tp, Map.of("step_time", "10ms"), options(mode, pPort));
                 var d = decoder(tp, Map.of(), options(mode, 0), StagingPool.NONE)) {
-            var decoded = new ArrayList<RequestHandle>();
+            var all = new ArrayList<RequestHandle>();
             for (int i = 0; i < 12; i++) {
-                decoded.add(decode(d, prompt(i, TOKENS), "x" + i, pPort));
+                all.add(decode(d, prompt(i, TOKENS), "x" + i, pPort));
                 prefill(p, prompt(i, TOKENS), "x" + i, 0);
             }
             for (int i = 0; i < 12; i++) {
-                var outcome = finished(decoded.get(i));
+                var outcome = finished(all.get(i));
                 assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(i, TOKENS)));
                 assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
             }
             assertNothingHeld(p);
             assertNothingHeld(d);
-            long pushes = p.stats().kvConnector().counters().getOrDefault("p2p_pushes", 0L);
             if (mode.equals("GET")) {
-                assertThat(pushes).isZero();
-            } else {
-                assertThat(pushes).as("of 12: three steps of 10 ms each").isPositive();
+                assertThat(pushes(p)).isZero();
+                return;
+            }
+            // A pull is pushed into if it comes before the prompt's last step has begun. On a busy
+            // machine that may be none of the twelve.
+            var limit = Deadline.in(SOON);
+            for (int i = 12; pushes(p) == 0; i++) {
+                assertThat(limit.passed()).as("none of %d was pushed", i).isFalse();
+                var decoded = decode(d, prompt(i, TOKENS), "x" + i, pPort);
+                prefill(p, prompt(i, TOKENS), "x" + i, 0);
+                finished(decoded);
             }
         }
+    }
+
+    private static long pushes(Engine p) {
+        return p.stats().kvConnector().counters().getOrDefault("p2p_pushes", 0L);
     }
 
     /// By whatever mistake two prompts came to one transfer id: as many tokens, one of them

@@ -211,11 +211,14 @@ class LostPeersTest extends OverEachPlane {
         }
     }
 
+    /// They wait in the backlog. The thread that connects may be later than the step that gave up
+    /// its push.
     private static int connections(ServerSocket server) throws IOException {
-        server.setSoTimeout(200); // they wait in the backlog
+        server.setSoTimeout((int) P2pEngines.SOON.toMillis());
         for (int count = 0; ; count++) {
             try {
                 server.accept().close();
+                server.setSoTimeout(200);
             } catch (SocketTimeoutException e) {
                 return count;
             }

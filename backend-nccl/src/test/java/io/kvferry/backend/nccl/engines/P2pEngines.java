@@ -52,12 +52,13 @@ public final class P2pEngines {
     private P2pEngines() {}
 
     /// The first of `count` ports in a row, two at most, that are free now and stay so: they are
-    /// below those that the kernel gives to connections, and a locked file keeps them from other
-    /// JVMs that run such tests.
+    /// below those that the kernel gives to connections, and those that the tests of other modules
+    /// draw at the same time (from 20,000), and a locked file keeps them from other JVMs that run
+    /// these.
     public static synchronized int freePorts(int count) throws IOException {
         assertThat(count).isBetween(1, PORTS);
         for (int tries = 0; tries < 1000; tries++) {
-            int first = 20_000 + PORTS * ThreadLocalRandom.current().nextInt(6_000);
+            int first = 12_000 + PORTS * ThreadLocalRandom.current().nextInt(4_000);
             boolean mine = RESERVED.containsKey(first);
             if (mine ? RESERVED.size() < 1000 : !reserve(first)) {
                 continue;

@@ -108,6 +108,9 @@ class SharedPoolTest {
                 var p = prefiller(1, MODEL, options("PUT_ASYNC", pPort));
                 var d = decoder(dPort, pool, kvQuota, ec)) {
             var expected = tokens(finished(d.submit(withItem(0))));
+            for (int i = 1; i < 8; i++) { // two more than there is room for
+                assertThat(tokens(finished(d.submit(withItem(i))))).isEqualTo(expected);
+            }
             for (int round = 0; round < 12; round++) {
                 int many = 1 + random.nextInt(4); // up to twice of what fits
                 for (int i = 0; i < many; i++) {

@@ -162,7 +162,7 @@ class TensorLanesTest {
     void aTensorThatNeverArrivesEndsItsLaneInTimeAndNoOther() {
         var hasty = lanes(nccl.driver(), SOON, HASTY);
         var to = lanes();
-        try (var pair = Pair.of(hasty, to)) {
+        try (var pair = workingInTheEnd(hasty, to)) {
             var _ = pair.a.buffer(1000);
             assertEnds(ErrorCode.TIMEOUT, () -> pair.a.receive(1000)); // nobody sends
             assertEnds(ErrorCode.TIMEOUT, () -> pair.a.buffer(1000));
@@ -176,7 +176,7 @@ class TensorLanesTest {
     void aGroupThatDoesNotReturnIsAbortedAndTheNextLaneWorks() {
         var a = lanes(nccl.driver(), SOON, HASTY);
         var b = lanes();
-        try (var pair = Pair.of(a, b)) {
+        try (var pair = workingInTheEnd(a, b)) {
             nccl.set(Knob.HANG_GROUP, 1);
             var _ = pair.a.buffer(1000);
             assertEnds(ErrorCode.TIMEOUT, () -> pair.a.send(1000));
@@ -261,7 +261,8 @@ class TensorLanesTest {
     @Test
     void aPeerThatDiesInTheInitializationIsGivenUpInTimeAndNoOther() {
         var hasty = lanes(nccl.driver(), HASTY, SOON);
-        try (var alone = hasty.open("dead", hasty.uniqueId(), 0)) {
+        var id = lanes().uniqueId(); // its limits are not short
+        try (var alone = hasty.open("dead", id, 0)) {
             assertEnds(ErrorCode.TIMEOUT, alone::awaitReady);
         }
         try (var pair = Pair.of(lanes(), lanes())) {

@@ -98,17 +98,21 @@ class KvEventSocketsTest {
     }
 
     /// Publishes until the subscriber hears it: a subscription takes effect some time after the
-    /// connection, which may break and be made again before.
+    /// connection, which may break and be made again before. Nothing is under way afterwards.
     private void publishUntilHeard(KvEventPublisher publisher) throws InterruptedException {
-        String last = null;
-        while (!"0".equals(last)) {
-            publisher.accept(event(0));
-            last = heard.poll(50, TimeUnit.MILLISECONDS);
-        }
-        while (last != null) {
-            assertThat(last).isEqualTo("0");
-            last = heard.poll(200, TimeUnit.MILLISECONDS);
-        }
+        long number = 0;
+        do {
+            publisher.accept(event(--number));
+        } while (!isHeard(number));
+    }
+
+    /// Takes what is heard until it is that, or nothing for a while.
+    private boolean isHeard(long number) throws InterruptedException {
+        String next;
+        do {
+            next = heard.poll(50, TimeUnit.MILLISECONDS);
+        } while (next != null && !next.equals("" + number));
+        return next != null;
     }
 
     @Test
@@ -172,15 +176,11 @@ class KvEventSocketsTest {
             publishes.bind("tcp://127.0.0.1:*");
             subscribe(publishes.getLastEndpoint(), Optional.empty());
             assertHeard("connected");
-            String first = null;
             long sequence = 0;
-            while (first == null) {
-                send(publishes, sequence++, 1);
-                first = heard.poll(50, TimeUnit.MILLISECONDS);
-            }
-            while (heard.poll(200, TimeUnit.MILLISECONDS) != null) {
-                continue; // those that were sent meanwhile
-            }
+            do {
+                sequence++;
+                send(publishes, sequence - 1, -sequence);
+            } while (!isHeard(-sequence));
             send(publishes, sequence, 2);
             send(publishes, sequence + 2, 3);
             send(publishes, sequence + 1, 4);

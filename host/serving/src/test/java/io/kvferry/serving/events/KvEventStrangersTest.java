@@ -3,6 +3,7 @@ package io.kvferry.serving.events;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
@@ -19,6 +20,7 @@ import java.net.Socket;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -66,17 +68,16 @@ class KvEventStrangersTest {
             attack(publisher.endpoint(), ready("SUB"), new Random(seed));
             attack(publisher.replayEndpoint(), ready("REQ"), new Random(seed));
             TimeUnit.MILLISECONDS.sleep(500);
-            long before = ioNanos();
-            TimeUnit.SECONDS.sleep(2);
-            assertThat(ioNanos() - before)
-                    .as("processor time of ZeroMQ in two idle seconds, seed %d", seed)
-                    .isLessThan(TimeUnit.SECONDS.toNanos(1) / 2);
+            var limit = Deadline.in(Duration.ofSeconds(60)); // a busy machine is late with them
+            while (isBusy()) {
+                assertThat(limit.passed()).as("busy while nothing comes, seed %d", seed).isFalse();
+            }
 
             publisher.accept(
                     new CacheEvent.Removed(
                             "engine", Tier.DEVICE, List.of(new BlockHash(0, 0, 0, 1))));
             var asks = context.createSocket(SocketType.REQ);
-            asks.setReceiveTimeOut(20_000);
+            asks.setReceiveTimeOut(60_000);
             asks.connect(publisher.replayEndpoint());
             asks.send(ByteBuffer.allocate(Long.BYTES).array());
             assertThat(asks.recv()).as("a replay").isNotNull();
@@ -86,7 +87,8 @@ class KvEventStrangersTest {
             events.subscribe("");
             events.connect(publisher.endpoint());
             byte[] heard = null;
-            for (int i = 0; i < 200 && heard == null; i++) {
+            var listening = Deadline.in(Duration.ofSeconds(90));
+            for (int i = 0; heard == null && !listening.passed(); i++) {
                 publisher.accept(
                         new CacheEvent.Removed(
                                 "engine", Tier.DEVICE, List.of(new BlockHash(0, 0, 0, i))));
@@ -122,6 +124,13 @@ class KvEventStrangersTest {
         try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
             socket.getOutputStream().write(bytes);
         }
+    }
+
+    /// Whether ZeroMQ uses a quarter of a processor, or more, in two seconds.
+    private static boolean isBusy() throws InterruptedException {
+        long before = ioNanos();
+        TimeUnit.SECONDS.sleep(2);
+        return ioNanos() - before >= TimeUnit.SECONDS.toNanos(1) / 2;
     }
 
     /// Processor time of the io threads of ZeroMQ.

@@ -8,6 +8,7 @@ import io.kvferry.engine.EngineStats;
 import io.kvferry.serving.ServedEngine;
 import io.kvferry.serving.TestSettings;
 import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
 
@@ -19,6 +20,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Map;
 
 class EngineMetricsTest {
@@ -32,6 +34,11 @@ class EngineMetricsTest {
             engine.complete(PROMPT, 8);
             assertThat(TestClient.post(engine.port(), "/v1/completions", "{").statusCode())
                     .isEqualTo(400);
+            engine.awaitSaved();
+            var limit = Deadline.in(Duration.ofSeconds(30));
+            while (engine.metric("kvferry_http_responses_total", "status=\"400\"") == 0) {
+                assertThat(limit.passed()).as("counted once it is out").isFalse();
+            }
 
             var page = new ScrapedPage(engine.metrics());
 

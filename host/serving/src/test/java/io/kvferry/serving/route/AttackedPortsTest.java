@@ -226,7 +226,7 @@ class AttackedPortsTest {
         while (!over.get()) {
             try {
                 var answer =
-                        TestClient.post(
+                        TestClient.postAlone(
                                 port, "/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 2}");
                 if (answer.statusCode() == 200) {
                     served.incrementAndGet();

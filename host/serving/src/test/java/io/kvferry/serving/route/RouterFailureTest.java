@@ -286,7 +286,7 @@ class RouterFailureTest extends RouterRig {
                         List.of(p.uri()),
                         List.of(hung.uri(), d.uri()),
                         true,
-                        Duration.ofSeconds(2),
+                        Duration.ofSeconds(5), // for the other one, too, on a busy machine
                         Duration.ofSeconds(20));
         assertThat(TestClient.events(ask(router, STREAM_REQUEST).body()))
                 .containsExactly("ok", "[DONE]");
@@ -308,9 +308,13 @@ class RouterFailureTest extends RouterRig {
             trials += pool.pick(Prompt.NONE, Set.of()).orElseThrow() == one ? 1 : 0;
         }
         assertThat(trials).isEqualTo(1);
+        long begin = System.nanoTime();
         one.failed("killed again");
         one.probed(true, "");
-        assertThat(one.circuit()).as("the second pause is longer").isEqualTo(Upstream.Circuit.OPEN);
+        var circuit = one.circuit();
+        if (System.nanoTime() - begin < TimeUnit.SECONDS.toNanos(2)) {
+            assertThat(circuit).as("the second pause is longer").isEqualTo(Upstream.Circuit.OPEN);
+        }
         var limit = Deadline.in(Duration.ofSeconds(20));
         while (one.circuit() == Upstream.Circuit.OPEN && !limit.passed()) {
             one.probed(true, "");
