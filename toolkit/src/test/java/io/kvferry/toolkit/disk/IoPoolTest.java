@@ -55,7 +55,7 @@ class IoPoolTest {
                 submit(pool, false);
                 submit(pool, true);
             }
-            assertThat(taken.await(10, TimeUnit.SECONDS)).as("round %d", round).isTrue();
+            assertThat(taken.await(60, TimeUnit.SECONDS)).as("round %d", round).isTrue();
             pool.close();
         }
     }

@@ -85,7 +85,7 @@ class AcceptLoopTest {
 
     private static boolean serves(int port) {
         try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
-            socket.setSoTimeout(2_000);
+            socket.setSoTimeout(20_000);
             return socket.getInputStream().read() == 7;
         } catch (IOException e) {
             return false;
@@ -146,7 +146,8 @@ class AcceptLoopTest {
                                         .unstarted(
                                                 threads.getAndIncrement() < 2 ? () -> {} : work))) {
             assertThat(becomes(() -> serves(listener.socket().getLocalPort()))).isTrue();
-            assertThat(mortal.trouble()).isEmpty();
+            // A new thread serves shortly before the loop knows it as its own.
+            assertThat(becomes(() -> mortal.trouble().isEmpty())).isTrue();
         }
         assertThat(threads).hasValue(3);
     }

@@ -51,7 +51,12 @@ class WorkerSlotTest {
     }
 
     private static WorkerSlot<WorkerHalf> slot(Runnable closing, Duration limit) {
-        return new WorkerSlot<>("half", new Half(closing), _ -> Payload.EMPTY, limit, limit);
+        return slot(closing, limit, limit);
+    }
+
+    private static WorkerSlot<WorkerHalf> slot(
+            Runnable closing, Duration grace, Duration closeLimit) {
+        return new WorkerSlot<>("half", new Half(closing), _ -> Payload.EMPTY, grace, closeLimit);
     }
 
     private static void await(BooleanSupplier done) {
@@ -66,7 +71,7 @@ class WorkerSlotTest {
 
     @Test
     void givesUpAHalfThatHangs() throws InterruptedException {
-        var slot = slot(this::hang, MOMENT);
+        var slot = slot(this::hang, MOMENT, LONG);
         slot.giveUp(news::countDown);
         assertThat(slot.half()).isNull();
         assertThat(slot.isClosing()).isTrue();
