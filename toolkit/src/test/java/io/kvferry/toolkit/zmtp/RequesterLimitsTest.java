@@ -19,9 +19,9 @@ import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -38,7 +38,7 @@ class RequesterLimitsTest {
     private final ScheduledThreadPoolExecutor clock = new ScheduledThreadPoolExecutor(1);
     private final CountDownLatch lookingUp = new CountDownLatch(1);
     private final CountDownLatch goOn = new CountDownLatch(1);
-    private final List<AutoCloseable> open = new ArrayList<>();
+    private final List<AutoCloseable> open = new CopyOnWriteArrayList<>();
 
     @AfterEach
     void close() throws Exception {
