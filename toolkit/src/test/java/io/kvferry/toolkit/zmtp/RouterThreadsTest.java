@@ -124,7 +124,7 @@ class RouterThreadsTest {
         var requester = requester(port);
         askUntilOnThread(requester);
         assertThat(ask(requester, 15)).hasSize(1 + 15 * (64 << 10));
-        assertThat(ask(requester, 1)[0]).isEqualTo((byte) 1);
+        askUntilOnThread(requester); // again, where a pause of the machine was a rest
         assertThatThrownBy(() -> ask(requester, 32)).isInstanceOf(KvFerryException.class);
         var limit = Deadline.in(LONG);
         while (port.unsent() > 0) {
