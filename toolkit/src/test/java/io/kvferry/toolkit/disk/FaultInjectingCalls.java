@@ -4,8 +4,8 @@ package io.kvferry.toolkit.disk;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.Collection;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// Real file calls with a hook before each and a limit on the bytes of one write.
@@ -18,7 +18,7 @@ public final class FaultInjectingCalls implements FileCalls {
 
     public static final Hook PASS = (_, _) -> 0;
 
-    public final List<String> log = new ArrayList<>();
+    public final Collection<String> log = new ConcurrentLinkedQueue<>();
     public volatile Hook hook = PASS;
     public volatile long mostPerCall = Long.MAX_VALUE;
     public volatile int gatherLimit = Integer.MAX_VALUE;
@@ -34,9 +34,7 @@ public final class FaultInjectingCalls implements FileCalls {
     }
 
     private int before(String call) {
-        synchronized (log) {
-            log.add(call);
-        }
+        log.add(call);
         return hook.before(call, calls.incrementAndGet());
     }
 

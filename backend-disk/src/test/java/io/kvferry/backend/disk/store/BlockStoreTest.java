@@ -100,7 +100,8 @@ class BlockStoreTest {
 
     @Test
     void countsTheFrontThatIsThere() {
-        try (var store = open(StoreDriver.config(root))) {
+        var config = StoreDriver.lookingAfter(Duration.ofHours(1), StoreDriver.config(root));
+        try (var store = open(config)) {
             var driver = new StoreDriver(store);
             var keys = new ArrayList<BlockKey>();
             for (int i = 0; i < 6; i++) {

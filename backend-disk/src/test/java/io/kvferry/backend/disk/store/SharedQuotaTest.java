@@ -63,6 +63,9 @@ class SharedQuotaTest {
                     assertThat(new StoreDriver(store).locate(newest)).isEqualTo(newest.size());
                 }
             }
+            for (var child : children) { // so that none evicts any more
+                child.destroyForcibly().waitFor();
+            }
             int usable = 0;
             for (var prompt : old) {
                 int prefix = new StoreDriver(store).locate(prompt);

@@ -45,11 +45,16 @@ final class StoreDriver {
 
     /// The same where each lookup asks the file system.
     static StoreConfig looking(StoreConfig config) {
+        return lookingAfter(Duration.ZERO, config);
+    }
+
+    /// The same where a lookup asks the file system for what has not been seen for so long.
+    static StoreConfig lookingAfter(Duration age, StoreConfig config) {
         var times = config.times();
         return config.with(
                 new StoreConfig.Times(
                         times.io(),
-                        Duration.ZERO,
+                        age,
                         times.tempMaxAge(),
                         times.scanInterval(),
                         times.recency()));
