@@ -3,6 +3,8 @@ package io.kvferry.backend.mooncake.store.remote;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import static java.nio.charset.StandardCharsets.ISO_8859_1;
+
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
@@ -27,6 +29,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
@@ -69,29 +72,24 @@ class AbandonedPutTest {
                         "127.0.0.1", 0, 1 << 20, patient, FOR_EVER, Optional.empty(), false));
     }
 
-    /// Carries what is sent to a port of its own to the owner's, and the answers back, those of
-    /// some connections until they are held.
+    /// Carries what is sent to a port of its own to the owner's, and the answers back, but those
+    /// over a connection to questions about a key and to later ones.
     private static final class Relay implements AutoCloseable {
         private final ServerSocket server =
                 new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         private final int behind;
+        private final String key;
         private final Set<Socket> open = ConcurrentHashMap.newKeySet();
         private final CountDownLatch end = new CountDownLatch(1);
-        private volatile int accepted;
-        private volatile int held;
 
-        Relay(int behind) throws IOException {
+        Relay(int behind, String key) throws IOException {
             this.behind = behind;
+            this.key = key;
             Thread.ofVirtual().start(this::accept);
         }
 
         String address() {
             return "127.0.0.1:" + server.getLocalPort();
-        }
-
-        /// Over connections that are there now, for good.
-        void holdAnswers() {
-            held = accepted;
         }
 
         private void accept() {
@@ -101,22 +99,23 @@ class AbandonedPutTest {
                     open.add(near);
                     var far = new Socket("127.0.0.1", behind);
                     open.add(far);
-                    int number = accepted + 1;
-                    accepted = number;
-                    Thread.ofVirtual().start(() -> pump(near, far, Integer.MAX_VALUE));
-                    Thread.ofVirtual().start(() -> pump(far, near, number));
+                    var held = new AtomicBoolean();
+                    Thread.ofVirtual().start(() -> pump(near, far, held, true));
+                    Thread.ofVirtual().start(() -> pump(far, near, held, false));
                 }
             } catch (IOException _) {
                 // Closed by the test.
             }
         }
 
-        private void pump(Socket from, Socket to, int number) {
+        private void pump(Socket from, Socket to, AtomicBoolean held, boolean questions) {
             var buffer = new byte[1 << 16];
             try (from;
                     to) {
                 for (int n = 0; n >= 0; n = from.getInputStream().read(buffer)) {
-                    if (number <= held) {
+                    if (questions && new String(buffer, 0, n, ISO_8859_1).contains(key)) {
+                        held.set(true);
+                    } else if (!questions && held.get()) {
                         end.await();
                     }
                     to.getOutputStream().write(buffer, 0, n);
@@ -144,6 +143,12 @@ class AbandonedPutTest {
         }
     }
 
+    /// With limits that do not decide on a busy machine.
+    private static RemoteStoreConfig patient(Relay relay) {
+        return new RemoteStoreConfig(
+                relay.address(), Optional.empty(), Optional.empty(), false, LONG, LONG);
+    }
+
     private int put(RemoteStore store, String key) {
         var results = new int[1];
         store.put(new StoreBatch().add(key).buffer(value), PutOptions.DEFAULT, results);
@@ -153,17 +158,15 @@ class AbandonedPutTest {
     @Test
     void anInterruptedPutLeavesNoRoomTakenAtTheOwner() throws Exception {
         int port = Integer.parseInt(owner.address().substring(owner.address().indexOf(':') + 1));
-        try (var relay = new Relay(port);
-                var store =
-                        RemoteStore.open(
-                                RemoteStoreConfig.of(relay.address()), StoreContract.ONE, false)) {
+        String key = "the key of a put that is given up";
+        try (var relay = new Relay(port, key);
+                var store = RemoteStore.open(patient(relay), StoreContract.ONE, false)) {
             store.register(value);
             await("there", () -> store.healthCheck() == 0);
             assertThat(put(store, "before")).isZero();
             long before = owner.store().usedBytes();
-            relay.holdAnswers();
             var code = new AtomicInteger();
-            var putting = Thread.ofPlatform().start(() -> code.set(put(store, "k")));
+            var putting = Thread.ofPlatform().start(() -> code.set(put(store, key)));
             await("begun", () -> owner.store().usedBytes() > before);
             putting.interrupt();
             putting.join();
