@@ -32,6 +32,8 @@ class MooncakeStoreConnectorClusterTckTest extends KvConnectorContract {
                 mooncake.file().toString(),
                 "rpc_timeout",
                 "30s", // a busy machine is no dead master
+                "lookup_timeout",
+                "30s",
                 "save_decode_cache",
                 true);
     }

@@ -57,6 +57,7 @@ class MooncakeStoreConnectorOwnerTckTest {
             var options = new HashMap<String, Object>();
             options.put("store", store());
             options.put("rpc_timeout", "30s"); // a busy machine is no dead owner
+            options.put("lookup_timeout", "30s");
             options.put("save_decode_cache", true);
             return options;
         }

@@ -382,6 +382,7 @@ class ClusterStoreTest {
         var store = impatient();
         mooncake.set(Knob.HANG, 1);
         assertThat(exists(store, "k")).isEqualTo(StoreCode.RPC_TIMEOUT.number());
+        mooncake.await(Count.HANGING, 1);
         store.close();
         assertThat(exists(store, "k")).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
         assertThat(mooncake.count(Count.HANDLES))

@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.master.StoreMaster;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoreOwner;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.command.CommandProvider;
@@ -26,6 +27,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
 
 /// What an operator hears who says that an owner is gone for good.
 class StoreForgetOwnerTest {
@@ -119,7 +121,10 @@ class StoreForgetOwnerTest {
         try (var master = master();
                 var owner = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var membership = OwnerMembership.start(at(master), owner)) {
-            assertThat(membership.isListed()).isTrue();
+            for (var limit = Deadline.in(Duration.ofSeconds(50)); !membership.isListed(); ) {
+                assertThat(limit.passed()).as("listed").isFalse();
+                LockSupport.parkNanos(5_000_000);
+            }
             assertThat(run(master.address(), owner.address(), false))
                     .isEqualToNormalizingNewlines(
                             "owner "

@@ -8,7 +8,7 @@ import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
-import io.kvferry.backend.mooncake.store.master.StoreMaster;
+import io.kvferry.backend.mooncake.store.master.StandingMaster;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.backend.mooncake.store.remote.StoreOwner;
@@ -24,11 +24,13 @@ import java.io.Writer;
 import java.lang.foreign.Arena;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
 /// What the commands that look into a store see of several owners.
 class StoreToolTest {
+    private static final Duration LONG = Duration.ofSeconds(50);
     private static final PrintWriter SILENT = new PrintWriter(Writer.nullWriter());
 
     private static OptionValues options(String store) {
@@ -36,10 +38,12 @@ class StoreToolTest {
     }
 
     private static void put(StoreOwner owner, String key) {
-        try (var store =
-                        RemoteStore.open(
-                                RemoteStoreConfig.of(owner.address()), StoreContract.ONE, false);
+        var patient =
+                new RemoteStoreConfig(
+                        owner.address(), Optional.empty(), Optional.empty(), false, LONG, LONG);
+        try (var store = RemoteStore.open(patient, StoreContract.ONE, false);
                 var arena = Arena.ofShared()) {
+            await(() -> store.healthCheck() == 0);
             var results = new int[1];
             store.put(
                     new StoreBatch().add(key).buffer(arena.allocate(100 + key.length(), 64)),
@@ -50,7 +54,7 @@ class StoreToolTest {
     }
 
     private static void await(BooleanSupplier condition) {
-        for (var limit = Deadline.in(Duration.ofSeconds(50)); !condition.getAsBoolean(); ) {
+        for (var limit = Deadline.in(LONG); !condition.getAsBoolean(); ) {
             assertThat(limit.passed()).as("not in time").isFalse();
             LockSupport.parkNanos(5_000_000);
         }
@@ -60,7 +64,7 @@ class StoreToolTest {
     @SuppressWarnings("try") // closed before its block ends
     void anOwnerThatIsAwayIsNamedAndSkipped() {
         var said = new StringWriter();
-        try (var master = StoreMaster.start(StoreMaster.Settings.local(0));
+        try (var master = StandingMaster.start();
                 var one = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var two = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var first = OwnerMembership.start(RemoteStoreConfig.of(master.address()), one);
@@ -95,7 +99,7 @@ class StoreToolTest {
 
     @Test
     void allOwnersOfAMasterAreLookedInto() {
-        try (var master = StoreMaster.start(StoreMaster.Settings.local(0));
+        try (var master = StandingMaster.start();
                 var one = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var two = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20));
                 var first = OwnerMembership.start(RemoteStoreConfig.of(master.address()), one);

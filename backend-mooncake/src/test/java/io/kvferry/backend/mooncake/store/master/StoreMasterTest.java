@@ -161,18 +161,14 @@ class StoreMasterTest {
         var one = owner(first.address(), listed(1, 1));
         var two = owner(first.address(), listed(2, 1));
         await("both", () -> one.isListed() && two.isListed());
-        var heard = new CopyOnWriteArrayList<List<ListedOwner>>();
-        var wholes = new CopyOnWriteArrayList<Boolean>();
+        record Told(List<ListedOwner> owners, boolean whole) {}
+        var heard = new CopyOnWriteArrayList<Told>();
         open.add(
                 MasterView.open(
                         at(first.address(), Optional.empty()),
                         false,
-                        (owners, whole, _) -> {
-                            heard.add(owners);
-                            wholes.add(whole);
-                            return true;
-                        }));
-        await("told", () -> !heard.isEmpty() && heard.getLast().size() == 2);
+                        (owners, whole, _) -> heard.add(new Told(owners, whole))));
+        await("told", () -> !heard.isEmpty() && heard.getLast().owners().size() == 2);
         first.close();
         await("noticed", () -> !one.isListed() && !two.isListed());
         int before = heard.size();
@@ -180,13 +176,13 @@ class StoreMasterTest {
         var second = opened(StoreMaster.start(settings(port, TTL, Optional.empty()), clock));
         await("reported again", () -> second.owners().owners().size() == 2);
         clock.pass(LITTLE);
-        await("told whole", () -> heard.size() > before && wholes.getLast());
+        await("told whole", () -> heard.size() > before && heard.getLast().whole());
         for (int i = before; i < heard.size(); i++) {
-            assertThat(heard.get(i).size() == 2 || !wholes.get(i))
+            assertThat(heard.get(i).owners().size() == 2 || !heard.get(i).whole())
                     .as("a list that lacks an owner is not called whole")
                     .isTrue();
         }
-        assertThat(heard.getLast()).containsExactlyInAnyOrder(listed(1, 1), listed(2, 1));
+        assertThat(heard.getLast().owners()).containsExactlyInAnyOrder(listed(1, 1), listed(2, 1));
     }
 
     @Test

@@ -22,6 +22,9 @@ import java.util.concurrent.locks.LockSupport;
 class StoreQuestionsTest {
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
+    /// How long a close waits for such questions.
+    private static final Duration CLOSING = Duration.ofSeconds(2);
+
     private final SideChannel channel = new SideChannel("test");
     private final Set<Long> heard = ConcurrentHashMap.newKeySet();
     private final AtomicBoolean answers = new AtomicBoolean(true);
@@ -58,6 +61,14 @@ class StoreQuestionsTest {
         }
     }
 
+    /// Whether it took less time than it has; else, after a pause of the machine, a question may be
+    /// lost.
+    private static boolean closes(StoreQuestions questions) {
+        long began = System.nanoTime();
+        questions.close();
+        return System.nanoTime() - began < CLOSING.toNanos();
+    }
+
     @Test
     void closeWaitsForTheQuestionOfAnInterruptedThread() {
         for (long i = 0; i < 20; i++) {
@@ -65,25 +76,27 @@ class StoreQuestionsTest {
             assertThat(questions.ask(question(-1), LIMIT).code()).isZero();
             Thread.currentThread().interrupt();
             assertThat(questions.askSurely(question(i), LIMIT).code()).isNegative();
-            questions.close();
+            boolean inTime = closes(questions);
             assertThat(Thread.interrupted()).isTrue();
-            awaitHeard(i);
+            if (inTime) {
+                awaitHeard(i);
+            }
         }
     }
 
     @Test
     void aQuestionIsHeardWheneverItsThreadIsInterrupted() throws InterruptedException {
         for (int i = 0; i < 30; i++) {
-            try (var questions = questions()) {
-                long number = i;
-                var asking =
-                        Thread.ofPlatform()
-                                .start(() -> questions.askSurely(question(number), LIMIT));
-                LockSupport.parkNanos(100_000 + i * 20_000L);
-                asking.interrupt();
-                asking.join();
+            var questions = questions();
+            long number = i;
+            var asking =
+                    Thread.ofPlatform().start(() -> questions.askSurely(question(number), LIMIT));
+            LockSupport.parkNanos(100_000 + i * 20_000L);
+            asking.interrupt();
+            asking.join();
+            if (closes(questions)) {
+                awaitHeard(i);
             }
-            awaitHeard(i);
         }
     }
 
