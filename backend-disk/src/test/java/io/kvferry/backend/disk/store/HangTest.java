@@ -243,14 +243,13 @@ class HangTest {
                 if (otherDriver.save(damaged, block(0, 5000)) == BlockResult.Done.STORED) {
                     flipAByte(StoreDriver.file(config, damaged)); // the other reader discarded it
                 }
+                store.scan(); // else it has room for one more
                 result = driver.load(damaged, empty(5000));
             }
             assertThat(result.failedWith(ErrorCode.TIMEOUT)).as("%s", result).isTrue();
 
-            assertThat(
-                            driver.save(BlockKey.of("new"), block(3, 5000))
-                                    .failedWith(ErrorCode.TIMEOUT))
-                    .isTrue();
+            var saved = driver.save(BlockKey.of("new"), block(3, 5000));
+            assertThat(saved.failedWith(ErrorCode.TIMEOUT)).as("%s", saved).isTrue();
             assertThat(
                             otherDriver
                                     .save(
