@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import java.io.Closeable;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -75,6 +76,19 @@ public final class HostNames {
     ///   [ErrorCode#NO_MEMORY] when no thread can be had for it
     public InetAddress[] addresses(String host, Deadline deadline) throws IOException {
         return lookUp(host).await(deadline);
+    }
+
+    /// As [#addresses(String, Deadline)], until it is cancelled.
+    public InetAddress[] addresses(String host, Deadline deadline, Cancellation cancellation)
+            throws IOException {
+        var lookUp = lookUp(host);
+        Closeable end = lookUp::cancel;
+        cancellation.begin(end);
+        try {
+            return lookUp.await(deadline);
+        } finally {
+            cancellation.end(end);
+        }
     }
 
     /// The address of a host in the settings of what starts, to listen on or to connect to.

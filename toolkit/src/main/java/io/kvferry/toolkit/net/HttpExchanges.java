@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.net;
 
+import io.kvferry.spi.KvFerryException;
+
+import java.io.Closeable;
 import java.io.IOException;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpTimeoutException;
 import java.time.Duration;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
@@ -48,7 +53,38 @@ public final class HttpExchanges {
             HttpResponse.BodyHandler<T> body,
             Duration limit)
             throws IOException, InterruptedException {
+        return await(client.sendAsync(request, body), limit);
+    }
+
+    /// As [#send(HttpClient, HttpRequest, HttpResponse.BodyHandler, Duration)], until it is
+    /// cancelled.
+    ///
+    /// @throws KvFerryException when it is
+    public static <T> HttpResponse<T> send(
+            HttpClient client,
+            HttpRequest request,
+            HttpResponse.BodyHandler<T> body,
+            Duration limit,
+            Cancellation cancellation)
+            throws IOException, InterruptedException {
+        cancellation.check();
         var exchange = client.sendAsync(request, body);
+        Closeable end = () -> exchange.cancel(true);
+        try {
+            cancellation.begin(end);
+            return await(exchange, limit);
+        } catch (IOException | CancellationException e) {
+            cancellation.check();
+            throw e;
+        } finally {
+            cancellation.end(end);
+            exchange.cancel(true);
+        }
+    }
+
+    private static <T> HttpResponse<T> await(
+            CompletableFuture<HttpResponse<T>> exchange, Duration limit)
+            throws IOException, InterruptedException {
         try {
             return exchange.get(limit.toNanos(), TimeUnit.NANOSECONDS);
         } catch (TimeoutException e) {

@@ -6,6 +6,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
 
@@ -47,7 +48,8 @@ public final class DealerSocket implements AutoCloseable {
             String address,
             ZmtpHandshake.Terms terms,
             Deadline deadline,
-            ScheduledExecutorService clock) {
+            ScheduledExecutorService clock,
+            Cancellation connecting) {
         var dial =
                 new Dial(
                         address,
@@ -57,13 +59,17 @@ public final class DealerSocket implements AutoCloseable {
                         clock);
         var socket = new DealerSocket(address, dial);
         try {
+            connecting.begin(dial);
             var made = dial.open(deadline);
             socket.connection = made;
             var _ = Thread.ofVirtual().name(name + "-dealer").start(() -> socket.read(made));
             return socket;
         } catch (IOException | RuntimeException | Error e) {
             dial.close();
+            connecting.check();
             throw socket.exception(socket.failure("not connected", e));
+        } finally {
+            connecting.end(dial);
         }
     }
 

@@ -11,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.Closeable;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
@@ -27,7 +28,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// any time.
 ///
 /// Threading: [#open] on one thread; the rest from any.
-final class Dial implements AutoCloseable {
+final class Dial implements Closeable {
     private static final Logger LOG = LoggerFactory.getLogger(Dial.class);
 
     private final String address;

@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.slf4j.Logger;
@@ -54,6 +55,10 @@ public final class SideChannel implements AutoCloseable {
     private final Optional<CurveKeys> keys;
     private final ScheduledThreadPoolExecutor clock;
     private final Exchanges exchanges;
+
+    /// Of [#connect].
+    private final Cancellation connecting = new Cancellation();
+
     private volatile Optional<RouterPort> router = Optional.empty();
     private volatile boolean closing;
 
@@ -334,10 +339,10 @@ public final class SideChannel implements AutoCloseable {
     /// @param address `tcp://host:port`
     /// @param identity what the ROUTER is to call this end
     /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#TIMEOUT], [ErrorCode#PROTOCOL],
-    ///   [ErrorCode#PEER_REFUSED]
+    ///   [ErrorCode#PEER_REFUSED], [ErrorCode#CLOSED] when the channel is closed first
     public DealerSocket connect(String address, String identity, Deadline deadline) {
         var terms = new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, keys, false, identity);
-        return DealerSocket.connect(name, address, terms, deadline, clock);
+        return DealerSocket.connect(name, address, terms, deadline, clock, connecting);
     }
 
     /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the
@@ -386,10 +391,11 @@ public final class SideChannel implements AutoCloseable {
         return clock.getQueue().size();
     }
 
-    /// Ends all exchanges with `CLOSED`, closes all sockets.
+    /// Ends all exchanges and what is being connected with `CLOSED`, closes all sockets.
     @Override
     public void close() {
         closing = true;
+        connecting.cancel(ErrorCode.CLOSED);
         exchanges.close();
         router.ifPresent(RouterPort::close);
         clock.shutdownNow();

@@ -107,4 +107,21 @@ class HostNamesTest {
         lookUp.cancel();
         assertThat(end.get(20, TimeUnit.SECONDS)).isEqualTo("given up");
     }
+
+    @Test
+    void aCancellationEndsALookUp() throws Exception {
+        var cancellation = new Cancellation();
+        var end =
+                CompletableFuture.supplyAsync(() -> {
+                    try {
+                        return silent.addresses("there", Deadline.in(LONG), cancellation).length
+                                + " addresses";
+                    } catch (IOException e) {
+                        return String.valueOf(e.getMessage());
+                    }
+                });
+        assertThat(asked.await(30, TimeUnit.SECONDS)).isTrue();
+        cancellation.cancel(ErrorCode.CANCELLED);
+        assertThat(end.get(20, TimeUnit.SECONDS)).isEqualTo("given up");
+    }
 }

@@ -3,8 +3,12 @@ package io.kvferry.toolkit.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import com.sun.net.httpserver.HttpServer;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -63,6 +67,35 @@ class HttpExchangesTest {
             }
             for (int i = 0; i < accepted.get(); i++) {
                 assertThat(cut.poll(30, TimeUnit.SECONDS)).as("the connection is closed").isTrue();
+            }
+        }
+    }
+
+    @Test
+    void aCancellationEndsOneThatIsNotAnswered() throws Exception {
+        var cancellation = new Cancellation();
+        try (var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                var client = HttpClient.newHttpClient()) {
+            var request =
+                    HttpRequest.newBuilder(
+                                    URI.create("http://127.0.0.1:" + server.getLocalPort() + "/"))
+                            .build();
+            var ended =
+                    CompletableFuture.supplyAsync(() ->
+                            catchThrowable(() ->
+                                    HttpExchanges.send(
+                                            client,
+                                            request,
+                                            BodyHandlers.ofString(),
+                                            Duration.ofMinutes(10),
+                                            cancellation)));
+            try (var silent = server.accept()) {
+                assertThat(silent.getInputStream().read()).isNotNegative();
+                cancellation.cancel(ErrorCode.CLOSED);
+                assertThat(ended.get(60, TimeUnit.SECONDS))
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isEqualTo(ErrorCode.CLOSED));
             }
         }
     }

@@ -13,7 +13,8 @@ import java.util.Set;
 ///
 /// Calls block until the bytes are moved, and answer one number per key: 0, a count, or a
 /// [StoreCode], which is negative. Batches are not atomic. A call on a closed store answers
-/// UNAVAILABLE_IN_CURRENT_STATUS for every key.
+/// UNAVAILABLE_IN_CURRENT_STATUS for every key. An interrupt ends a call that waits for another
+/// process or for a disk: its keys fail, and what their buffers hold changes no more.
 ///
 /// Threading: any thread.
 public interface Store extends AutoCloseable {

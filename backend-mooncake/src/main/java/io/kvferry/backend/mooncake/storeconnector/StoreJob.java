@@ -9,13 +9,16 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
 
 /// One transfer of one rank: its parts (a block of a cache group each) move in batches on one
-/// thread; between two batches it can be stopped.
+/// thread. It can be stopped: between two batches, and within one where the store waits for
+/// somebody else, which an interrupt ends.
 ///
 /// Threading: any thread; the monitor is never held while bytes move.
 final class StoreJob implements Runnable {
@@ -44,6 +47,11 @@ final class StoreJob implements Runnable {
     private final int[] indexes;
     private final BitSet done = new BitSet();
     private State state = State.QUEUED;
+
+    /// While it runs.
+    private @Nullable Thread thread;
+
+    private boolean interrupted;
     private boolean revoked;
     private long bytes;
     private Optional<Failure> failure = Optional.empty();
@@ -121,6 +129,7 @@ final class StoreJob implements Runnable {
                 return;
             }
             state = State.RUNNING;
+            thread = Thread.currentThread();
         }
         try {
             for (int from = 0; from < parts && !isStopped(); ) {
@@ -153,6 +162,10 @@ final class StoreJob implements Runnable {
     private void end() {
         synchronized (this) {
             state = State.ENDED;
+            thread = null;
+            if (interrupted) {
+                var _ = Thread.interrupted(); // the next job of this thread is not stopped
+            }
         }
         whenEnded.run();
     }
@@ -175,17 +188,21 @@ final class StoreJob implements Runnable {
         synchronized (this) {
             revoked = true;
         }
-        endIfQueued();
+        stop();
     }
 
     /// As [#revoke], but it ends as failed.
     void abort(Failure why) {
         fail(why);
-        endIfQueued();
+        stop();
     }
 
-    private void endIfQueued() {
+    private void stop() {
         synchronized (this) {
+            if (thread != null) {
+                interrupted = true;
+                thread.interrupt();
+            }
             if (state != State.QUEUED) {
                 return;
             }

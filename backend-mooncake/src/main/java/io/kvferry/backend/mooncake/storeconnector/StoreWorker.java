@@ -45,7 +45,8 @@ final class StoreWorker implements WorkerConnector {
     /// recognised.
     private static final int ENDED_REMEMBERED = 16_384;
 
-    private static final long CLOSE_SECONDS = 10;
+    /// Longer than the transfer engine asks whether a WRITE that failed has ended.
+    private static final long CLOSE_SECONDS = 15;
 
     /// Of the payload of [#handshake].
     static final int HANDSHAKE_VERSION = 1;

@@ -27,6 +27,9 @@ import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
@@ -112,6 +115,40 @@ class StoreJobTest {
                         Duration.ofMinutes(1));
         job.run();
         assertThat(failed(job, ErrorCode.INTERNAL)).hasSize(BLOCKS - 1).doesNotContain(1003);
+    }
+
+    /// A store that waits for an owner which says nothing.
+    @Test
+    void whoRevokesOneDoesNotWaitForWhatTheStoreWaitsFor() throws Exception {
+        var waits = new CountDownLatch(1);
+        var never = new CountDownLatch(1);
+        var job =
+                job(
+                        (moved, _, _, _) -> {
+                            waits.countDown();
+                            try {
+                                never.await();
+                            } catch (InterruptedException _) {
+                                Thread.currentThread().interrupt();
+                                moved.fail(new Failure(ErrorCode.TIMEOUT, "no answer"));
+                            }
+                        },
+                        Duration.ofMinutes(10));
+        var threads = Executors.newSingleThreadExecutor(Thread.ofPlatform().daemon().factory());
+        try {
+            var end = threads.submit(job);
+            assertThat(waits.await(30, TimeUnit.SECONDS)).isTrue();
+            job.revoke();
+            end.get(60, TimeUnit.SECONDS);
+            assertThat(job.hasEnded()).isTrue();
+            assertThat(job.result(true)).isInstanceOf(Completion.Revoked.class);
+            assertThat(threads.submit(Thread::interrupted).get(30, TimeUnit.SECONDS))
+                    .as("whether the next job of this thread is stopped")
+                    .isFalse();
+        } finally {
+            never.countDown();
+            threads.shutdown();
+        }
     }
 
     /// As when there is no memory left for the text of the failure.

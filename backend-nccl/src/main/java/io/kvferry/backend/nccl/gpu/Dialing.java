@@ -9,6 +9,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -20,8 +21,6 @@ import java.net.InetSocketAddress;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
 import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadFactory;
 
 /// Makes the control connections of links: dials peers, and answers those that dial. Neither end
@@ -41,8 +40,8 @@ final class Dialing {
     private final ThreadFactory threads;
     private final PlanePort port;
 
-    /// Connections that are being dialed.
-    private final Set<SocketChannel> opening = ConcurrentHashMap.newKeySet();
+    /// Of connections that are being dialed.
+    private final Cancellation opening = new Cancellation();
 
     /// Of the loop.
     private long dials;
@@ -76,7 +75,7 @@ final class Dialing {
     /// Takes and makes no connections any more, and ends those that are being made.
     void close() {
         port.close();
-        opening.forEach(PlanePort::closeQuietly);
+        opening.cancel(ErrorCode.CLOSED);
     }
 
     // ---- dialing
@@ -109,7 +108,7 @@ final class Dialing {
         try {
             channel = SocketChannel.open();
             var connection = channel;
-            opening.add(connection);
+            opening.begin(connection);
             var limit =
                     gpu.clock()
                             .after(gpu.limits().setUp(), () -> PlanePort.closeQuietly(connection));
@@ -128,7 +127,7 @@ final class Dialing {
                 gpu.post(() -> welcomed(link, first, connection, nonces, welcome));
             } finally {
                 limit.cancel(false);
-                opening.remove(connection);
+                opening.end(connection);
             }
         } catch (KvFerryException e) {
             notDialed(link, channel, Failure.of(e));
@@ -163,12 +162,9 @@ final class Dialing {
     }
 
     private void connect(SocketChannel channel, PeerAddress target) throws IOException {
-        if (intake.closed()) {
-            throw new IOException(gpu.name() + " is closed");
-        }
         PlanePort.prepare(channel);
         var limit = Deadline.in(gpu.limits().setUp());
-        var address = HostNames.SYSTEM.addresses(target.host(), limit)[0];
+        var address = HostNames.SYSTEM.addresses(target.host(), limit, opening)[0];
         channel.socket()
                 .connect(
                         new InetSocketAddress(address, target.port()),

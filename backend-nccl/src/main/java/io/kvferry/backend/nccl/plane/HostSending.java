@@ -8,6 +8,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -48,7 +49,7 @@ final class HostSending implements DataPlane.Sending {
     private boolean committed;
     private boolean over;
     private @Nullable Failure givenUp;
-    private @Nullable SocketChannel connection;
+    private final Cancellation connection = new Cancellation();
     private @Nullable Future<?> timer;
 
     // Of the connection's thread, where the receiver copies.
@@ -110,9 +111,9 @@ final class HostSending implements DataPlane.Sending {
 
     private long transfer() throws IOException {
         try (var channel = SocketChannel.open()) {
-            adopt(channel);
+            connection.begin(channel);
             PlanePort.prepare(channel);
-            var address = HostNames.SYSTEM.addresses(receiver.host(), deadline)[0];
+            var address = HostNames.SYSTEM.addresses(receiver.host(), deadline, connection)[0];
             long left = TimeUnit.NANOSECONDS.toMillis(Math.max(1, deadline.remainingNanos()));
             channel.socket()
                     .connect(
@@ -310,16 +311,6 @@ final class HostSending implements DataPlane.Sending {
         }
     }
 
-    private void adopt(SocketChannel channel) {
-        lock.lock();
-        try {
-            connection = channel;
-            checkNotGivenUp();
-        } finally {
-            lock.unlock();
-        }
-    }
-
     private void checkNotGivenUp() {
         if (givenUp != null) {
             throw givenUp.toException();
@@ -408,21 +399,17 @@ final class HostSending implements DataPlane.Sending {
     }
 
     void giveUp(Failure why) {
-        SocketChannel open;
         lock.lock();
         try {
             if (over || givenUp != null) {
                 return;
             }
             givenUp = why;
-            open = connection;
             changed.signalAll();
         } finally {
             lock.unlock();
         }
-        if (open != null) {
-            PlanePort.closeQuietly(open); // its thread says the end
-        }
+        connection.cancel(why.code()); // its thread says the end
     }
 
     private void finish(DataPlane.Outcome outcome) {

@@ -15,6 +15,7 @@ import io.kvferry.backend.nccl.plane.PlaneRuns.Run;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.net.SilentNameServer;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.DisplayName;
@@ -28,6 +29,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 @ParameterizedClass
 @EnumSource
@@ -127,6 +129,22 @@ class HostPlaneTest {
         run.window.withdrawUnused();
         run.sending.commit();
         assertThat(await(run.received)).isInstanceOf(Outcome.Done.class);
+    }
+
+    /// No name server answers.
+    @Test
+    void aSendingThatLooksItsReceiverUpEndsAtOnce() throws Exception {
+        var from = placement(arena, 1, 64, 1);
+        var receiver = "receiver" + SilentNameServer.SUFFIX + ":1";
+        var limit = Deadline.in(Duration.ofMinutes(10));
+        var aborted = new CompletableFuture<Outcome>();
+        sender.send(receiver, Grant.draw(), from, limit, aborted::complete).abort();
+        assertThat(code(aborted.get(30, TimeUnit.SECONDS))).isEqualTo(ErrorCode.CANCELLED);
+
+        var closed = new CompletableFuture<Outcome>();
+        sender.send(receiver, Grant.draw(), from, limit, closed::complete);
+        CompletableFuture.runAsync(sender::close).get(30, TimeUnit.SECONDS);
+        assertThat(code(closed.get(30, TimeUnit.SECONDS))).isEqualTo(ErrorCode.CLOSED);
     }
 
     @Test

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.directory;
 
-import io.kvferry.toolkit.bounded.Uninterrupted;
-
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.SynchronousQueue;
@@ -35,12 +32,13 @@ final class FanOut implements AutoCloseable {
     }
 
     /// Runs all, the last one on this thread, and returns when all that began have ended, also when
-    /// it throws. An interrupt does not end the wait: the calls may be moving bytes.
+    /// it throws. An interrupt reaches all of them. It does not end the wait: they may be moving
+    /// bytes.
     void run(List<? extends Runnable> calls) {
         if (calls.isEmpty()) {
             return;
         }
-        var others = new ArrayList<FutureTask<Boolean>>(calls.size());
+        var others = new ArrayList<Call>(calls.size());
         RuntimeException failure;
         try {
             for (Runnable call : calls.subList(0, calls.size() - 1)) {
@@ -55,24 +53,74 @@ final class FanOut implements AutoCloseable {
         }
     }
 
-    private FutureTask<Boolean> begin(Runnable call) {
-        var task = new FutureTask<>(call, true);
+    private Call begin(Runnable work) {
+        var call = new Call(work);
         try {
-            threads.execute(task);
+            threads.execute(call);
         } catch (RejectedExecutionException | OutOfMemoryError _) {
-            task.run(); // all threads are taken, none can be made, or it is closed
+            call.run(); // all threads are taken, none can be made, or it is closed
         }
-        return task;
+        return call;
     }
 
-    private static @Nullable RuntimeException awaitAll(List<FutureTask<Boolean>> tasks) {
-        RuntimeException failure = null;
-        for (Future<Boolean> task : tasks) {
-            try {
-                Uninterrupted.run(task::get);
-            } catch (ExecutionException e) {
-                failure = new IllegalStateException("a call to an owner failed", e);
+    /// A call on a thread of its own.
+    private static final class Call implements Runnable {
+        private final FutureTask<Boolean> task;
+        private @Nullable Thread thread;
+        private boolean interrupted;
+
+        Call(Runnable work) {
+            this.task = new FutureTask<>(work, true);
+        }
+
+        @Override
+        public void run() {
+            synchronized (this) {
+                thread = Thread.currentThread();
+                if (interrupted) {
+                    thread.interrupt();
+                }
             }
+            try {
+                task.run();
+            } finally {
+                synchronized (this) {
+                    thread = null;
+                    if (interrupted) {
+                        var _ = Thread.interrupted(); // the thread has other calls to make
+                    }
+                }
+            }
+        }
+
+        synchronized void interrupt() {
+            interrupted = true;
+            if (thread != null) {
+                thread.interrupt();
+            }
+        }
+    }
+
+    private static @Nullable RuntimeException awaitAll(List<Call> calls) {
+        RuntimeException failure = null;
+        boolean interrupted = false;
+        for (Call call : calls) {
+            boolean ended = false;
+            while (!ended) {
+                try {
+                    var _ = call.task.get();
+                    ended = true;
+                } catch (ExecutionException e) {
+                    failure = new IllegalStateException("a call to an owner failed", e);
+                    ended = true;
+                } catch (InterruptedException _) {
+                    interrupted = true;
+                    calls.forEach(Call::interrupt);
+                }
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
         return failure;
     }

@@ -33,6 +33,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.ProcessVm;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.recovery.SharedClosing;
 
@@ -54,9 +55,9 @@ import java.util.concurrent.atomic.AtomicLong;
 
 /// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
 ///
-/// Threading: as [TransferEngine]. Own threads, all daemons, all ended by [#close]: two acceptors,
-/// one per data connection, a watchdog, a publisher with a metadata server, and helpers that come
-/// and go with the load.
+/// Threading: as [TransferEngine]; an interrupt ends with CANCELLED what its thread waits in. Own
+/// threads, all daemons, all ended by [#close]: two acceptors, one per data connection, a watchdog,
+/// a publisher with a metadata server, and helpers that come and go with the load.
 public final class JavaTransferEngine implements TransferEngine {
     private static final Logger LOG = LoggerFactory.getLogger(JavaTransferEngine.class);
     private static final int MOST_HELPERS = 512;
@@ -81,6 +82,10 @@ public final class JavaTransferEngine implements TransferEngine {
     private final DataServer data;
     private final Registrations registrations;
     private volatile boolean closed;
+
+    /// Of what callers wait in for themselves.
+    private final Cancellation waits = new Cancellation();
+
     private final SharedClosing closing = new SharedClosing();
     private boolean stopped;
 
@@ -279,7 +284,7 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public RemoteSegment open(String name, Deadline deadline) {
         requireOpen();
-        Peer peer = peers.find(name, deadline);
+        Peer peer = peers.find(name, deadline, waits);
         SegmentDocument document = peer.document;
         return new RemoteSegment(
                 name,
@@ -306,7 +311,7 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public void send(String peer, Notification notification, Deadline deadline) {
         requireOpen();
-        notifier.send(peer, notification, deadline);
+        notifier.send(peer, notification, deadline, waits);
     }
 
     @Override
@@ -424,6 +429,7 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public void close() {
         closed = true;
+        waits.cancel(ErrorCode.CLOSED);
         closing.run(this::end);
     }
 

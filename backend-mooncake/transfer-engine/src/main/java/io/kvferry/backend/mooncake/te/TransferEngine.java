@@ -68,7 +68,8 @@ public interface TransferEngine extends AutoCloseable {
     /// segment name otherwise. Answers from a cache while the peer is the same incarnation.
     ///
     /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#NOT_FOUND], [ErrorCode#TIMEOUT],
-    ///   or [ErrorCode#PROTOCOL] when the answer is not a segment document
+    ///   [ErrorCode#PROTOCOL] when the answer is not a segment document, [ErrorCode#CANCELLED] when
+    ///   interrupted, or [ErrorCode#CLOSED] when the engine is closed first
     RemoteSegment open(String segmentName, Deadline deadline);
 
     /// Starts a transfer and returns at once. A full queue is an already failed transfer with

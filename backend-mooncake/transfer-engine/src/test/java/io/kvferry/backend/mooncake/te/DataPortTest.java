@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -66,7 +67,8 @@ class DataPortTest {
                                 HostPort.parse(engine.info().segmentName()),
                                 new Handshake.Message(
                                         Handshake.METADATA, WireJson.bytes(WireJson.object())),
-                                Deadline.in(LIMIT))
+                                Deadline.in(LIMIT),
+                                new Cancellation())
                         .text();
         return SegmentDocument.decode(text).dataPort();
     }

@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Assumptions;
@@ -185,19 +186,19 @@ class MetadataServerTest {
                 while (document.filter(text -> text.contains("\"addr\":" + memory.address()))
                                 .isEmpty()
                         && !limit.passed()) {
-                    document = store.get("mooncake/c1/ram/n1", limit);
+                    document = store.get("mooncake/c1/ram/n1", limit, new Cancellation());
                 }
                 assertThat(document.orElseThrow())
                         .contains("\"tcp_proto_version\":2")
                         .contains("\"length\":4096");
-                assertThat(store.get("mooncake/c1/rpc_meta/n1", soon()))
+                assertThat(store.get("mooncake/c1/rpc_meta/n1", soon(), new Cancellation()))
                         .hasValue(
                                 "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":"
                                         + engine.info().rpcPort()
                                         + "}");
             }
-            assertThat(store.get("mooncake/c1/ram/n1", soon())).isEmpty();
-            assertThat(store.get("mooncake/c1/rpc_meta/n1", soon())).isEmpty();
+            assertThat(store.get("mooncake/c1/ram/n1", soon(), new Cancellation())).isEmpty();
+            assertThat(store.get("mooncake/c1/rpc_meta/n1", soon(), new Cancellation())).isEmpty();
         }
     }
 
@@ -219,7 +220,8 @@ class MetadataServerTest {
                 var etcd = new EtcdMetadataStore(endless.uri())) {
             for (var ask :
                     List.<ThrowingCallable>of(
-                            () -> store.get("key", soon()), () -> etcd.get("key", soon()))) {
+                            () -> store.get("key", soon(), new Cancellation()),
+                            () -> etcd.get("key", soon(), new Cancellation()))) {
                 assertThatThrownBy(ask)
                         .isInstanceOfSatisfying(
                                 KvFerryException.class,
@@ -229,7 +231,9 @@ class MetadataServerTest {
         }
         try (var stalled = new EndlessAnswer(100);
                 var store = new HttpMetadataStore(stalled.uri(), Optional.empty())) {
-            assertThatThrownBy(() -> store.get("key", Deadline.in(Duration.ofMillis(500))))
+            assertThatThrownBy(() ->
+                            store.get(
+                                    "key", Deadline.in(Duration.ofMillis(500)), new Cancellation()))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
@@ -276,7 +280,7 @@ class MetadataServerTest {
         try (var store = new EtcdMetadataStore(URI.create("http://127.0.0.1:" + port))) {
             while (true) {
                 try {
-                    assertThat(store.get("mooncake/none", limit)).isEmpty();
+                    assertThat(store.get("mooncake/none", limit, new Cancellation())).isEmpty();
                     return;
                 } catch (KvFerryException e) {
                     if (limit.passed()) {
@@ -316,12 +320,12 @@ class MetadataServerTest {
                                             "shared-memory",
                                             "false")));
             var by = Deadline.in(Duration.ofSeconds(30));
-            assertThat(store.get("mooncake/ram/gone", by)).isPresent();
+            assertThat(store.get("mooncake/ram/gone", by, new Cancellation())).isPresent();
             Thread.currentThread().interrupt();
             engine.close();
             assertThat(Thread.interrupted()).as("still interrupted").isTrue();
-            assertThat(store.get("mooncake/ram/gone", by)).isEmpty();
-            assertThat(store.get("mooncake/rpc_meta/gone", by)).isEmpty();
+            assertThat(store.get("mooncake/ram/gone", by, new Cancellation())).isEmpty();
+            assertThat(store.get("mooncake/rpc_meta/gone", by, new Cancellation())).isEmpty();
         }
     }
 }

@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.Cancellation;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -32,7 +33,8 @@ public final class PlainClient {
                                                 new Handshake.Message(
                                                         Handshake.METADATA,
                                                         WireJson.bytes(WireJson.object())),
-                                                Deadline.in(LIMIT))
+                                                Deadline.in(LIMIT),
+                                                new Cancellation())
                                         .text())
                         .dataPort();
     }

@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -167,14 +168,16 @@ class SecretTest {
             for (var secret : List.of(Optional.<FleetSecret>empty(), Optional.of(wrong))) {
                 try (var stranger = store(server, secret)) {
                     var by = Deadline.in(LIMIT);
-                    assertThatThrownBy(() -> stranger.get("key", by)).hasMessageContaining("401");
+                    assertThatThrownBy(() -> stranger.get("key", by, new Cancellation()))
+                            .hasMessageContaining("401");
                     assertThatThrownBy(() -> stranger.put("key", "{}", by))
                             .hasMessageContaining("401");
                     assertThatThrownBy(() -> stranger.remove("key", by))
                             .hasMessageContaining("401");
                 }
             }
-            assertThat(member.get("key", Deadline.in(LIMIT))).contains("{\"a\":1}");
+            assertThat(member.get("key", Deadline.in(LIMIT), new Cancellation()))
+                    .contains("{\"a\":1}");
             var foreign = settings("");
             foreign.put("metadata", server.connection());
             foreign.put("name", "foreign");
@@ -254,7 +257,7 @@ class SecretTest {
                 assertThat(http.send(request, HttpResponse.BodyHandlers.ofString()).statusCode())
                         .isEqualTo(401);
             }
-            assertThat(member.get("key", Deadline.in(LIMIT))).contains("old");
+            assertThat(member.get("key", Deadline.in(LIMIT), new Cancellation())).contains("old");
         }
     }
 

@@ -13,6 +13,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -53,7 +54,12 @@ class ShortageTest {
     private static int dataPort(EngineProcess child) {
         var client = new HandshakeClient(LIMIT, LIMIT, 1 << 20);
         var question = new Handshake.Message(Handshake.METADATA, WireJson.bytes(WireJson.object()));
-        var answer = client.ask(HostPort.parse(child.segmentName), question, Deadline.in(LIMIT));
+        var answer =
+                client.ask(
+                        HostPort.parse(child.segmentName),
+                        question,
+                        Deadline.in(LIMIT),
+                        new Cancellation());
         return SegmentDocument.decode(answer.text()).dataPort();
     }
 

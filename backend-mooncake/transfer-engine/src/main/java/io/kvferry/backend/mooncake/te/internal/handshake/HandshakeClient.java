@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.Handshake.Message;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import java.io.IOException;
@@ -15,6 +16,7 @@ import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Optional;
 
@@ -50,14 +52,24 @@ public final class HandshakeClient {
         this.maxBytes = maxBytes;
     }
 
-    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#TIMEOUT] or [ErrorCode#PROTOCOL]
-    public Message ask(HostPort peer, Message question, Deadline caller) {
+    /// An interrupt ends it, too.
+    ///
+    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#TIMEOUT], [ErrorCode#PROTOCOL],
+    ///   [ErrorCode#CANCELLED] when interrupted, or why it was cancelled
+    public Message ask(
+            HostPort peer, Message question, Deadline caller, Cancellation cancellation) {
         Deadline deadline = caller.earlier(Deadline.in(timeout));
         try {
             IOException last = new UnknownHostException(peer.host());
-            for (InetAddress address : names.addresses(peer.host(), deadline)) {
-                try (Socket socket = connect(address, peer.port(), deadline)) {
-                    return exchange(socket, question, deadline);
+            for (InetAddress address : names.addresses(peer.host(), deadline, cancellation)) {
+                try (SocketChannel channel = SocketChannel.open()) {
+                    cancellation.begin(channel);
+                    try {
+                        connect(channel.socket(), address, peer.port(), deadline);
+                        return exchange(channel.socket(), question, deadline);
+                    } finally {
+                        cancellation.end(channel);
+                    }
                 } catch (SocketTimeoutException e) {
                     throw e;
                 } catch (IOException e) {
@@ -69,6 +81,11 @@ public final class HandshakeClient {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, "handshake with " + peer + " timed out", e);
         } catch (IOException e) {
+            cancellation.check();
+            if (Thread.currentThread().isInterrupted()) {
+                throw new KvFerryException(
+                        ErrorCode.CANCELLED, "interrupted in a handshake with " + peer, e);
+            }
             throw new KvFerryException(
                     ErrorCode.PEER_LOST,
                     "no handshake with " + peer + ": " + e + "; is the peer running?",
@@ -76,17 +93,11 @@ public final class HandshakeClient {
         }
     }
 
-    private Socket connect(InetAddress address, int port, Deadline deadline) throws IOException {
-        var socket = new Socket();
-        try {
-            socket.setTcpNoDelay(true);
-            int limit = Handshake.leftMillis(deadline.earlier(Deadline.in(connectTimeout)));
-            socket.connect(new InetSocketAddress(address, port), limit);
-            return socket;
-        } catch (IOException e) {
-            socket.close();
-            throw e;
-        }
+    private void connect(Socket socket, InetAddress address, int port, Deadline deadline)
+            throws IOException {
+        socket.setTcpNoDelay(true);
+        int limit = Handshake.leftMillis(deadline.earlier(Deadline.in(connectTimeout)));
+        socket.connect(new InetSocketAddress(address, port), limit);
     }
 
     private Message exchange(Socket socket, Message question, Deadline deadline)

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.te.internal.WireJson;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
@@ -29,9 +30,9 @@ public final class EtcdMetadataStore implements MetadataStore {
     }
 
     @Override
-    public Optional<String> get(String key, Deadline deadline) {
+    public Optional<String> get(String key, Deadline deadline, Cancellation cancellation) {
         JsonNode found =
-                call("range", WireJson.object().put("key", base64(key)), deadline)
+                call("range", WireJson.object().put("key", base64(key)), deadline, cancellation)
                         .path("kvs")
                         .path(0);
         if (found.isMissingNode()) {
@@ -47,22 +48,30 @@ public final class EtcdMetadataStore implements MetadataStore {
                 call(
                         "put",
                         WireJson.object().put("key", base64(key)).put("value", base64(document)),
-                        deadline);
+                        deadline,
+                        new Cancellation());
     }
 
     @Override
     public void remove(String key, Deadline deadline) {
-        var _ = call("deleterange", WireJson.object().put("key", base64(key)), deadline);
+        var _ =
+                call(
+                        "deleterange",
+                        WireJson.object().put("key", base64(key)),
+                        deadline,
+                        new Cancellation());
     }
 
-    private JsonNode call(String verb, ObjectNode body, Deadline deadline) {
+    private JsonNode call(
+            String verb, ObjectNode body, Deadline deadline, Cancellation cancellation) {
         URI uri = base.resolve("/v3/kv/" + verb);
         HttpResponse<String> response =
                 MetadataStore.send(
                         client,
                         HttpRequest.newBuilder().POST(BodyPublishers.ofString(body.toString())),
                         uri,
-                        deadline);
+                        deadline,
+                        cancellation);
         if (response.statusCode() != 200) {
             throw new KvFerryException(
                     ErrorCode.PEER_REFUSED,

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -30,9 +31,9 @@ public final class HttpMetadataStore implements MetadataStore {
     }
 
     @Override
-    public Optional<String> get(String key, Deadline deadline) {
+    public Optional<String> get(String key, Deadline deadline, Cancellation cancellation) {
         HttpResponse<String> response =
-                send(HttpRequest.newBuilder().GET(), "GET", key, "", deadline);
+                send(HttpRequest.newBuilder().GET(), "GET", key, "", deadline, cancellation);
         return switch (response.statusCode()) {
             case 200 -> Optional.of(response.body());
             case 404 -> Optional.empty();
@@ -46,7 +47,8 @@ public final class HttpMetadataStore implements MetadataStore {
                 HttpRequest.newBuilder()
                         .header("Content-Type", "application/json")
                         .PUT(BodyPublishers.ofString(document));
-        HttpResponse<String> response = send(request, "PUT", key, document, deadline);
+        HttpResponse<String> response =
+                send(request, "PUT", key, document, deadline, new Cancellation());
         if (response.statusCode() != 200) {
             throw refused("PUT", key, response.statusCode(), response.body());
         }
@@ -55,7 +57,13 @@ public final class HttpMetadataStore implements MetadataStore {
     @Override
     public void remove(String key, Deadline deadline) {
         HttpResponse<String> response =
-                send(HttpRequest.newBuilder().DELETE(), "DELETE", key, "", deadline);
+                send(
+                        HttpRequest.newBuilder().DELETE(),
+                        "DELETE",
+                        key,
+                        "",
+                        deadline,
+                        new Cancellation());
         if (response.statusCode() != 200 && response.statusCode() != 404) {
             throw refused("DELETE", key, response.statusCode(), response.body());
         }
@@ -66,7 +74,8 @@ public final class HttpMetadataStore implements MetadataStore {
             String method,
             String key,
             String body,
-            Deadline deadline) {
+            Deadline deadline,
+            Cancellation cancellation) {
         var uri = uri(key);
         secret.ifPresent(known ->
                 request.header(
@@ -76,7 +85,7 @@ public final class HttpMetadataStore implements MetadataStore {
                                 method,
                                 uri.getRawPath() + "?" + uri.getRawQuery(),
                                 body.getBytes(StandardCharsets.UTF_8))));
-        return MetadataStore.send(client, request, uri, deadline);
+        return MetadataStore.send(client, request, uri, deadline, cancellation);
     }
 
     private URI uri(String key) {

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.secret.FleetSecret;
 
@@ -28,7 +29,7 @@ interface MetadataStore extends AutoCloseable {
     /// Of one answer: the largest document that a [MetadataServer] keeps, and as base64.
     int MOST_ANSWER_BYTES = 24 << 20;
 
-    Optional<String> get(String key, Deadline deadline);
+    Optional<String> get(String key, Deadline deadline, Cancellation cancellation);
 
     void put(String key, String document, Deadline deadline);
 
@@ -66,9 +67,13 @@ interface MetadataStore extends AutoCloseable {
                 .build();
     }
 
-    /// @throws KvFerryException [ErrorCode#TIMEOUT], [ErrorCode#IO]
+    /// @throws KvFerryException [ErrorCode#TIMEOUT], [ErrorCode#IO], or why it was cancelled
     static HttpResponse<String> send(
-            HttpClient client, HttpRequest.Builder request, URI uri, Deadline deadline) {
+            HttpClient client,
+            HttpRequest.Builder request,
+            URI uri,
+            Deadline deadline,
+            Cancellation cancellation) {
         Duration limit = deadline.earlier(Deadline.in(REQUEST)).remaining();
         if (limit.isZero()) {
             throw new KvFerryException(
@@ -80,7 +85,8 @@ interface MetadataStore extends AutoCloseable {
                     request.uri(uri).timeout(limit).build(),
                     HttpResponse.BodyHandlers.limiting(
                             HttpResponse.BodyHandlers.ofString(), MOST_ANSWER_BYTES),
-                    limit);
+                    limit,
+                    cancellation);
         } catch (HttpTimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, "metadata server " + uri + " did not answer in time", e);

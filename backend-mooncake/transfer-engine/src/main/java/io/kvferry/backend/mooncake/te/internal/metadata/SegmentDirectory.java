@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import tools.jackson.databind.JsonNode;
 
@@ -38,11 +39,11 @@ public final class SegmentDirectory implements AutoCloseable {
     }
 
     /// @throws KvFerryException as [TransferEngine#open]
-    public SegmentDocument find(String segmentName, Deadline deadline) {
+    public SegmentDocument find(String segmentName, Deadline deadline, Cancellation cancellation) {
         String text =
                 store.isPresent()
                         ? store.get()
-                                .get(segmentKey(segmentName), deadline)
+                                .get(segmentKey(segmentName), deadline, cancellation)
                                 .orElseThrow(() ->
                                         new KvFerryException(
                                                 ErrorCode.NOT_FOUND,
@@ -52,7 +53,8 @@ public final class SegmentDirectory implements AutoCloseable {
                         : client.ask(
                                         HostPort.parse(segmentName),
                                         new Message(Handshake.METADATA, own.get()),
-                                        deadline)
+                                        deadline,
+                                        cancellation)
                                 .text();
         if (text.strip().equals("null")) {
             throw new KvFerryException(
@@ -65,14 +67,14 @@ public final class SegmentDirectory implements AutoCloseable {
     }
 
     /// The address of a segment's handshake port.
-    public HostPort handshakeOf(String segmentName, Deadline deadline) {
+    public HostPort handshakeOf(String segmentName, Deadline deadline, Cancellation cancellation) {
         if (store.isEmpty()) {
             return HostPort.parse(segmentName);
         }
         String what = "rpc_meta of '" + segmentName + "'";
         String text =
                 store.get()
-                        .get(rpcKey(segmentName), deadline)
+                        .get(rpcKey(segmentName), deadline, cancellation)
                         .orElseThrow(() ->
                                 new KvFerryException(
                                         ErrorCode.NOT_FOUND, "the metadata server has no " + what));
@@ -84,8 +86,9 @@ public final class SegmentDirectory implements AutoCloseable {
 
     /// The address of a segment's data port: the host its name resolves to, with the port of the
     /// document.
-    public HostPort dataOf(SegmentDocument document, Deadline deadline) {
-        return new HostPort(handshakeOf(document.name(), deadline).host(), document.dataPort());
+    public HostPort dataOf(SegmentDocument document, Deadline deadline, Cancellation cancellation) {
+        return new HostPort(
+                handshakeOf(document.name(), deadline, cancellation).host(), document.dataPort());
     }
 
     /// Announces where this engine's handshake port is. A document that an earlier process left

@@ -12,6 +12,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.net.Cancellation;
 
 import tools.jackson.databind.JsonNode;
 
@@ -53,14 +54,22 @@ public final class Notifier {
         return 128 + 2L * (notification.name().length() + notification.message().length());
     }
 
-    public void send(String segmentName, Notification notification, Deadline deadline) {
+    public void send(
+            String segmentName,
+            Notification notification,
+            Deadline deadline,
+            Cancellation cancellation) {
         byte[] json = WireJson.bytes(Handshake.notify(notification.name(), notification.message()));
-        HostPort peer = directory.handshakeOf(segmentName, deadline);
+        HostPort peer = directory.handshakeOf(segmentName, deadline, cancellation);
         String what = "notification reply of " + segmentName;
         JsonNode reply =
                 WireJson.objectOf(
                         WireJson.parse(
-                                client.ask(peer, new Message(Handshake.NOTIFY, json), deadline)
+                                client.ask(
+                                                peer,
+                                                new Message(Handshake.NOTIFY, json),
+                                                deadline,
+                                                cancellation)
                                         .text(),
                                 what),
                         what);

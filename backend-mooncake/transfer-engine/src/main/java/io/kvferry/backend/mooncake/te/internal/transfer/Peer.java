@@ -20,6 +20,7 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -126,16 +127,6 @@ public final class Peer {
         return shared;
     }
 
-    /// Who opens connections. It hears of each before that is connected and before the peer has
-    /// proven that it knows the fleet's secret, so that it can end either.
-    interface Opener {
-        /// @throws ClosedChannelException when no connection is wanted any more
-        void opening(SocketChannel channel) throws ClosedChannelException;
-
-        /// It is open, or could not be opened.
-        void opened(SocketChannel channel);
-    }
-
     /// A connection, its history, and what speaks over it.
     static final class Lane {
         final Wire wire;
@@ -194,9 +185,9 @@ public final class Peer {
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
     /// @throws ClosedChannelException when the job ends first
-    Lane borrow(Deadline deadline, DataClient.Job job, Opener opener) throws IOException {
+    Lane borrow(Deadline deadline, DataClient.Job job, Cancellation opening) throws IOException {
         while (true) {
-            Lane lane = next(deadline, job, opener);
+            Lane lane = next(deadline, job, opening);
             if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
                 return lane;
             }
@@ -209,7 +200,8 @@ public final class Peer {
         return write ? wire.isStale() : wire.hasUnasked();
     }
 
-    private Lane next(Deadline deadline, DataClient.Job job, Opener opener) throws IOException {
+    private Lane next(Deadline deadline, DataClient.Job job, Cancellation opening)
+            throws IOException {
         lock.lock();
         try {
             while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
@@ -236,7 +228,7 @@ public final class Peer {
         } finally {
             lock.unlock();
         }
-        return connectCounted(deadline, opener);
+        return connectCounted(deadline, opening);
     }
 
     /// The lane that this thread used last, or else the one that rests for the shortest time. With
@@ -254,16 +246,16 @@ public final class Peer {
     }
 
     /// A new lane in place of a borrowed one that turned out to be dead.
-    Lane replace(Lane dead, Deadline deadline, Opener opener) throws IOException {
+    Lane replace(Lane dead, Deadline deadline, Cancellation opening) throws IOException {
         dead.wire.abort();
         dispose(dead);
-        return connectCounted(deadline, opener);
+        return connectCounted(deadline, opening);
     }
 
-    private Lane connectCounted(Deadline deadline, Opener opener) throws IOException {
+    private Lane connectCounted(Deadline deadline, Cancellation opening) throws IOException {
         Lane fresh = null;
         try {
-            fresh = new Lane(connect(deadline, opener));
+            fresh = new Lane(connect(deadline, opening));
             return fresh;
         } finally {
             if (fresh == null) {
@@ -405,20 +397,24 @@ public final class Peer {
         }
     }
 
-    /// A connection outside the pool.
-    Wire connect(Deadline deadline, Opener opener) throws IOException {
+    /// A connection outside the pool. Cancelling ends the look-up of the peer's name, the connect
+    /// and the proof that the peer knows the fleet's secret.
+    ///
+    /// @throws KvFerryException why it was cancelled
+    Wire connect(Deadline deadline, Cancellation opening) throws IOException {
         var limit = deadline.earlier(Deadline.in(config.connectTimeout()));
-        return connect(HostNames.SYSTEM.addresses(data.host(), limit), deadline, opener);
+        return connect(HostNames.SYSTEM.addresses(data.host(), limit, opening), deadline, opening);
     }
 
     /// @throws ConnectException when none of the addresses has a listener
-    Wire connect(InetAddress[] addresses, Deadline deadline, Opener opener) throws IOException {
+    Wire connect(InetAddress[] addresses, Deadline deadline, Cancellation opening)
+            throws IOException {
         IOException failure = null;
         for (InetAddress address : addresses) {
             SocketChannel channel = SocketChannel.open();
             boolean connected = false;
             try {
-                opener.opening(channel);
+                opening.begin(channel);
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
                 int limit =
@@ -439,7 +435,7 @@ public final class Peer {
                     failure = e;
                 }
             } finally {
-                opener.opened(channel);
+                opening.end(channel);
                 if (!connected) { // also for want of memory
                     channel.close();
                 }

@@ -9,14 +9,17 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
 
+import java.io.Closeable;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// The peers known at the moment. A peer is looked up once and kept until something shows that it
@@ -50,31 +53,84 @@ public final class PeerTable {
     }
 
     private static final class Slot {
-        final ReentrantLock asking = new ReentrantLock();
+        private final ReentrantLock lock = new ReentrantLock();
+        private final Condition changed = lock.newCondition();
+        private boolean asking;
         volatile @Nullable Peer peer;
+
+        /// Waits until nobody asks; then the caller does.
+        void begin(String name, Deadline deadline, Cancellation cancellation) {
+            Closeable wake = this::wake;
+            cancellation.begin(wake);
+            lock.lock();
+            try {
+                while (asking) {
+                    cancellation.check();
+                    long left = deadline.remainingNanos();
+                    if (left <= 0) {
+                        throw new KvFerryException(
+                                ErrorCode.TIMEOUT, "looking up " + name + " took too long");
+                    }
+                    var _ = changed.awaitNanos(left);
+                }
+                asking = true;
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new KvFerryException(
+                        ErrorCode.CANCELLED, "interrupted while looking up " + name, e);
+            } finally {
+                lock.unlock();
+                cancellation.end(wake);
+            }
+        }
+
+        void end() {
+            lock.lock();
+            try {
+                asking = false;
+                changed.signal();
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private void wake() {
+            lock.lock();
+            try {
+                changed.signalAll();
+            } finally {
+                lock.unlock();
+            }
+        }
     }
 
-    /// @throws KvFerryException as [TransferEngine#open]
-    public Peer find(String segmentName, Deadline deadline) {
+    /// @throws KvFerryException as [TransferEngine#open], or why it was cancelled
+    public Peer find(String segmentName, Deadline deadline, Cancellation cancellation) {
         String name = segmentName.startsWith("/") ? segmentName.substring(1) : segmentName;
         @Nullable Peer found = null;
         while (found == null) {
-            found = find(slots.computeIfAbsent(name, _ -> new Slot()), name, deadline);
+            found =
+                    find(
+                            slots.computeIfAbsent(name, _ -> new Slot()),
+                            name,
+                            deadline,
+                            cancellation);
         }
         return found;
     }
 
     /// Null when the slot was given up meanwhile and another one has its place.
-    private @Nullable Peer find(Slot slot, String name, Deadline deadline) {
+    private @Nullable Peer find(
+            Slot slot, String name, Deadline deadline, Cancellation cancellation) {
         Peer known = slot.peer;
         if (known != null && !known.isDropped()) {
             return known;
         }
-        lock(slot, name, deadline);
+        slot.begin(name, deadline, cancellation);
         try {
             known = slot.peer;
             if (known == null || known.isDropped()) {
-                known = ask(name, deadline);
+                known = ask(name, deadline, cancellation);
                 slot.peer = known;
                 Slot listed = slots.putIfAbsent(name, slot);
                 if (listed != null && listed != slot) {
@@ -87,33 +143,20 @@ public final class PeerTable {
             if (slot.peer == null) {
                 slots.remove(name, slot);
             }
-            slot.asking.unlock();
+            slot.end();
         }
     }
 
-    private static void lock(Slot slot, String name, Deadline deadline) {
-        try {
-            if (!slot.asking.tryLock(
-                    Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS)) {
-                throw new KvFerryException(
-                        ErrorCode.TIMEOUT, "looking up " + name + " took too long");
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new KvFerryException(
-                    ErrorCode.CANCELLED, "interrupted while looking up " + name, e);
-        }
-    }
-
-    private Peer ask(String name, Deadline deadline) {
-        SegmentDocument document = directory.find(name, deadline);
+    private Peer ask(String name, Deadline deadline, Cancellation cancellation) {
+        SegmentDocument document = directory.find(name, deadline, cancellation);
         if (!document.protocol().equals("tcp") || document.dataPort() == 0) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "peer %s speaks '%s' and has data port %d; this engine moves bytes over tcp only. Start the peer with MC_FORCE_TCP=1, or use engine=native here"
                             .formatted(name, document.protocol(), document.dataPort()));
         }
-        var peer = new Peer(name, document, directory.dataOf(document, deadline), config, watchdog);
+        var data = directory.dataOf(document, deadline, cancellation);
+        var peer = new Peer(name, document, data, config, watchdog);
         peer.shared().ifPresent(shared -> watch(peer, shared));
         return peer;
     }

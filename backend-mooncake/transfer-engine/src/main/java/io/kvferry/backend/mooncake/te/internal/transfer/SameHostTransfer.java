@@ -77,7 +77,8 @@ final class SameHostTransfer implements SameHostCopier.Job {
             runner.run(
                     context.config().mostSlices(),
                     context.helpers(),
-                    () -> work(mapped, Thread.currentThread() == caller ? mark : -1));
+                    () -> work(mapped, Thread.currentThread() == caller ? mark : -1),
+                    () -> runner.giveUp(ErrorCode.CANCELLED));
             return refused ? Optional.empty() : way;
         } finally {
             peer.marks().exit(mark);

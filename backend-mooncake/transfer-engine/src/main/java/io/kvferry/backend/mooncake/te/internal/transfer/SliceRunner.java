@@ -35,8 +35,9 @@ final class SliceRunner {
     /// @param threads this one included
     /// @param pool where helpers come from; may refuse
     /// @param body of each thread: it claims slices, and reports failures by [#fail]
+    /// @param stop ends what helpers wait in, when this thread is interrupted
     /// @throws KvFerryException what ended it early
-    void run(int threads, Executor pool, Runnable body) {
+    void run(int threads, Executor pool, Runnable body, Runnable stop) {
         for (int i = 1; i < Math.min(threads, slices.length); i++) {
             try {
                 pool.execute(() -> help(body));
@@ -48,7 +49,7 @@ final class SliceRunner {
         try {
             guarded(body);
         } finally {
-            awaitHelpers();
+            awaitHelpers(stop);
         }
         KvFerryException ended = failure;
         if (ended != null) {
@@ -97,24 +98,30 @@ final class SliceRunner {
     }
 
     /// Every helper has a deadline, so this ends soon after it.
-    private void awaitHelpers() {
+    private void awaitHelpers(Runnable stop) {
         boolean interrupted = false;
+        while (!haveLeft()) {
+            interrupted = true;
+            stop.run();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// @return false when interrupted first
+    private boolean haveLeft() {
         lock.lock();
         try {
             late = true;
             while (helpers > 0) {
-                try {
-                    helperLeft.await();
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                    giveUp(ErrorCode.CANCELLED);
-                }
+                helperLeft.await();
             }
+            return true;
+        } catch (InterruptedException _) {
+            return false;
         } finally {
             lock.unlock();
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
     }
 

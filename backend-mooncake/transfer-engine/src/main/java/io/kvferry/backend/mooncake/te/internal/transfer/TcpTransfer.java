@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -23,7 +24,6 @@ import java.net.NoRouteToHostException;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -38,7 +38,7 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// The calling thread works on slices like the helpers do, so that the transfer ends even if no
 /// helper ever comes.
-final class TcpTransfer implements DataClient.Job, Peer.Opener {
+final class TcpTransfer implements DataClient.Job {
     private static final Logger LOG = LoggerFactory.getLogger(TcpTransfer.class);
 
     /// Below this a second connection costs more than it gains.
@@ -52,11 +52,10 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
     private final EngineRequest request;
     private final TransferContext context;
     private final Peer peer;
+    private final Cancellation opening;
     private final SliceRunner runner;
     private final ReentrantLock lock = new ReentrantLock();
     private final List<Wire> wires = new ArrayList<>(2);
-    private final List<SocketChannel> opening = new ArrayList<>(0);
-    private boolean fences;
 
     /// Stopped, and not known to have ended at the peer.
     private final List<Wire> stopped = new ArrayList<>(0);
@@ -69,10 +68,16 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
     private volatile boolean touched;
     private volatile @Nullable Wire fencing;
 
-    TcpTransfer(EngineRequest request, TransferContext context, Peer peer) {
+    /// Of the connections that [#awaitFence] opens, which belong to no lane and end by a close
+    /// only: whoever has cancelled the transfer waits for what they tell.
+    private volatile @Nullable Cancellation fences;
+
+    /// @param opening of the connections that are being opened for lanes
+    TcpTransfer(EngineRequest request, TransferContext context, Peer peer, Cancellation opening) {
         this.request = request;
         this.context = context;
         this.peer = peer;
+        this.opening = opening;
         long total = request.ranges().totalBytes();
         this.runner =
                 new SliceRunner(
@@ -84,7 +89,8 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
 
     /// @throws KvFerryException what ended it early
     void run() {
-        runner.run(runner.slices(), context.helpers(), this::work);
+        runner.run(
+                runner.slices(), context.helpers(), this::work, () -> giveUp(ErrorCode.CANCELLED));
     }
 
     private void work() {
@@ -109,7 +115,7 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
         Wire wire = null;
         boolean healthy = false;
         try {
-            lane = peer.borrow(request.deadline(), this, this);
+            lane = peer.borrow(request.deadline(), this, opening);
             wire = use(lane.wire);
             try {
                 carry(lane, slice);
@@ -124,7 +130,7 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
                 forget(wire);
                 Lane dead = lane;
                 lane = null;
-                lane = peer.replace(dead, request.deadline(), this);
+                lane = peer.replace(dead, request.deadline(), opening);
                 wire = use(lane.wire);
                 if (unsettled[slice] != 0) {
                     fence(lane, new long[] {unsettled[slice]});
@@ -219,11 +225,12 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
     }
 
     private void awaitFence(long[] tokens) {
-        beginFences();
+        var connecting = new Cancellation();
+        fences = connecting; // before the look whether all of it is being closed
         Deadline limit = Deadline.in(LONGEST_FENCE);
         IOException last = null;
         while (!limit.passed() && !context.closing().getAsBoolean()) {
-            try (Wire wire = peer.connect(limit, this)) {
+            try (Wire wire = peer.connect(limit, connecting)) {
                 fencing = wire;
                 if (context.closing().getAsBoolean()) {
                     return; // whoever closes has not seen this connection
@@ -235,7 +242,7 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
                 LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
                 return;
             } catch (KvFerryException e) {
-                if (e.code() != ErrorCode.STALE_INCARNATION) {
+                if (e.code() != ErrorCode.STALE_INCARNATION && e.code() != ErrorCode.CLOSED) {
                     LOG.warn("a failed WRITE may not have ended yet: {}", e.getMessage());
                 }
                 return;
@@ -250,40 +257,6 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
                 "peer {} could not be asked whether a failed WRITE has ended: {}",
                 peer.segmentName,
                 String.valueOf(last));
-    }
-
-    /// The connections opened from now on belong to no lane, and end by a close only: whoever has
-    /// cancelled the transfer waits for what they tell.
-    private void beginFences() {
-        lock.lock();
-        try {
-            fences = true;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    @Override
-    public void opening(SocketChannel channel) throws ClosedChannelException {
-        lock.lock();
-        try {
-            if (fences ? context.closing().getAsBoolean() : runner.givenUp() != null) {
-                throw new ClosedChannelException();
-            }
-            opening.add(channel);
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    @Override
-    public void opened(SocketChannel channel) {
-        lock.lock();
-        try {
-            opening.remove(channel);
-        } finally {
-            lock.unlock();
-        }
     }
 
     private Wire use(Wire wire) throws IOException {
@@ -323,7 +296,7 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
 
     @Override
     public Wire connect() throws IOException {
-        Wire wire = peer.connect(request.deadline(), this);
+        Wire wire = peer.connect(request.deadline(), opening);
         boolean usable = false;
         try {
             use(wire);
@@ -356,17 +329,19 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
 
     void giveUp(ErrorCode reason) {
         runner.giveUp(reason);
+        opening.cancel(reason);
         Wire fence = fencing;
         if (reason == ErrorCode.CLOSED && fence != null) {
             fence.abort();
+        }
+        Cancellation connecting = fences;
+        if (reason == ErrorCode.CLOSED && connecting != null) {
+            connecting.cancel(reason);
         }
         boolean atOnce = context.closing().getAsBoolean();
         lock.lock();
         try {
             wires.forEach(atOnce ? Wire::abort : Wire::stop);
-            if (!fences || reason == ErrorCode.CLOSED) {
-                opening.forEach(TcpTransfer::end);
-            }
             if (atOnce) {
                 stopped.forEach(Wire::abort);
             }
@@ -374,14 +349,6 @@ final class TcpTransfer implements DataClient.Job, Peer.Opener {
             lock.unlock();
         }
         peer.wakeWaiters();
-    }
-
-    private static void end(SocketChannel opening) {
-        try {
-            opening.close();
-        } catch (IOException e) {
-            LOG.debug("a connection that was given up could not be closed", e);
-        }
     }
 
     /// Whether no connection was ever had, so that the peer has seen nothing of this transfer.

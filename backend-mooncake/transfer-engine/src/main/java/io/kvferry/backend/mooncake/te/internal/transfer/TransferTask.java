@@ -17,6 +17,7 @@ import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -47,6 +48,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     private volatile GateSet held = NONE;
     private final CompletableFuture<EngineOutcome> outcome = new CompletableFuture<>();
     private final CompletableFuture<Void> quiet = new CompletableFuture<>();
+    private final Cancellation waits = new Cancellation();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
     private volatile @Nullable SameHostTransfer sameHost;
@@ -95,7 +97,8 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
                         .send(
                                 request.segmentName(),
                                 request.notification().get(),
-                                request.deadline());
+                                request.deadline(),
+                                waits);
             }
             return done;
         } catch (KvFerryException e) {
@@ -212,11 +215,11 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     }
 
     private Peer current() {
-        Peer peer = context.peers().find(request.segmentName(), request.deadline());
+        Peer peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         String expected = request.expectedIncarnation();
         if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
             context.peers().drop(peer);
-            peer = context.peers().find(request.segmentName(), request.deadline());
+            peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         }
         if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
             throw new KvFerryException(
@@ -235,7 +238,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     }
 
     private Completed overTcp(Peer peer) {
-        var transfer = new TcpTransfer(request, context, peer);
+        var transfer = new TcpTransfer(request, context, peer, waits);
         tcp = transfer;
         ErrorCode reason = givenUp;
         if (reason != null) {
@@ -299,6 +302,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         if (copying != null) {
             copying.giveUp(reason);
         }
+        waits.cancel(reason);
     }
 
     @Override

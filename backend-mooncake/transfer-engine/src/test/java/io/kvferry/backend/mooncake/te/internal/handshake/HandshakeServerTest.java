@@ -16,6 +16,7 @@ import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.junit.jupiter.api.AfterEach;
@@ -344,7 +345,8 @@ class HandshakeServerTest {
                             client.ask(
                                     new HostPort("there", 1),
                                     question,
-                                    Deadline.in(Duration.ofMillis(50))))
+                                    Deadline.in(Duration.ofMillis(50)),
+                                    new Cancellation()))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));

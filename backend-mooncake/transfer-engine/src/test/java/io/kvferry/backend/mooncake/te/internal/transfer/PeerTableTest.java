@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extensio
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -64,7 +65,7 @@ class PeerTableTest {
             names[0] = scripted.name();
             var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
             var table = new PeerTable(directory, config, watchdog);
-            var peer = table.find(names[0], Deadline.in(SOON));
+            var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
             var marks = peer.shared().orElseThrow().marks();
             int mark = marks.enter();
             owner.close();
@@ -100,7 +101,7 @@ class PeerTableTest {
             var control = folder.resolve("kvferry-" + INCARNATION + ".ctl");
             Files.move(control, folder.resolve("aside"));
             Files.createDirectory(control); // opening it fails
-            var peer = table.find(names[0], Deadline.in(SOON));
+            var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
             assertThat(peer.shared()).isEmpty();
             assertThat(peer.attachAgain()).isEmpty();
             Files.delete(control);
@@ -135,16 +136,17 @@ class PeerTableTest {
                         })) {
             names[0] = scripted.name();
             var table = new PeerTable(directory, config, watchdog);
-            var dead = table.find(names[0], Deadline.in(SOON));
+            var dead = table.find(names[0], Deadline.in(SOON), new Cancellation());
             dead.drop();
             var found =
-                    CompletableFuture.supplyAsync(() -> table.find(names[0], Deadline.in(SOON)));
+                    CompletableFuture.supplyAsync(
+                            () -> table.find(names[0], Deadline.in(SOON), new Cancellation()));
             assertThat(asked.await(30, TimeUnit.SECONDS)).isTrue();
             table.drop(dead);
             released.countDown();
             var peer = found.get(30, TimeUnit.SECONDS);
             assertThat(peer.isDropped()).isFalse();
-            assertThat(table.find(names[0], Deadline.in(SOON))).isSameAs(peer);
+            assertThat(table.find(names[0], Deadline.in(SOON), new Cancellation())).isSameAs(peer);
             table.close();
             assertThat(peer.isDropped()).isTrue();
         } finally {

@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
@@ -20,7 +21,6 @@ import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -71,14 +71,6 @@ class PeerTest {
         }
     }
 
-    private static final class NeverMind implements Peer.Opener {
-        @Override
-        public void opening(SocketChannel channel) {}
-
-        @Override
-        public void opened(SocketChannel channel) {}
-    }
-
     private static Peer peer(int port, Watchdog watchdog) {
         return peer(port, EngineConfig.defaults(), watchdog);
     }
@@ -117,7 +109,7 @@ class PeerTest {
                     .start(() -> {
                         try (var _ =
                                 peer.connect(
-                                        Deadline.in(Duration.ofMillis(500)), new NeverMind())) {
+                                        Deadline.in(Duration.ofMillis(500)), new Cancellation())) {
                             ended.complete(new AssertionError("connected"));
                         } catch (IOException e) {
                             ended.complete(e);
@@ -134,7 +126,7 @@ class PeerTest {
         try (var watchdog = new Watchdog("test");
                 var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
-            var lane = peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind());
+            var lane = peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
             var accepted = server.accept();
             peer.giveBack(lane, true);
             assertThat(peer.lanes()).isEqualTo(1);
@@ -163,7 +155,7 @@ class PeerTest {
                 var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
             var before = nonBlocking();
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation()), true);
             PeerTable.sweeper(() -> peer.sweep(Duration.ZERO, LONG)).join();
             assertThat(peer.lanes()).isEqualTo(1);
             assertThat(before).containsAll(nonBlocking());
@@ -212,8 +204,8 @@ class PeerTest {
                     List.of(
                             new InetAddress[] {other, refuses},
                             new InetAddress[] {refuses, other})) {
-                assertThatThrownBy(
-                                () -> peer.connect(addresses, Deadline.in(SOON), new NeverMind()))
+                assertThatThrownBy(() ->
+                                peer.connect(addresses, Deadline.in(SOON), new Cancellation()))
                         .isInstanceOf(IOException.class)
                         .isNotInstanceOf(ConnectException.class);
             }
@@ -221,7 +213,7 @@ class PeerTest {
                             peer.connect(
                                     new InetAddress[] {refuses, refuses},
                                     Deadline.in(SOON),
-                                    new NeverMind()))
+                                    new Cancellation()))
                     .isInstanceOf(ConnectException.class);
             peer.drop();
         }
@@ -232,14 +224,14 @@ class PeerTest {
         try (var watchdog = new Watchdog("test");
                 var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress())) {
             var peer = peer(server.getLocalPort(), watchdog);
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation()), true);
             assertThat(peer.isUnused(Duration.ZERO)).isFalse();
             try (var accepted = server.accept()) {
                 peer.sweep(Duration.ZERO, Duration.ZERO);
                 assertThat(peer.lanes()).isZero();
                 assertThat(accepted.getInputStream().read()).as("its end").isEqualTo(-1);
             }
-            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind()), true);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation()), true);
             assertThat(peer.lanes()).isEqualTo(1);
             peer.drop();
         }
@@ -253,7 +245,7 @@ class PeerTest {
                 var helper = Executors.newSingleThreadExecutor()) {
             var peer = peer(server.getLocalPort(), watchdog);
             Callable<Peer.Lane> borrow =
-                    () -> peer.borrow(Deadline.in(SOON), new Idle(), new NeverMind());
+                    () -> peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
             var own = borrow.call();
             var helpers = helper.submit(borrow).get();
             for (int i = 0; i < 4; i++) {

@@ -2,15 +2,21 @@
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.internal.memory.Slice;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
 
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 
 class SliceRunnerTest {
     /// Whoever reuses the memory after the end must not meet a helper that still copies.
@@ -39,9 +45,57 @@ class SliceRunnerTest {
                         await(goOn);
                         left.set(true);
                     }
-                });
+                },
+                () -> {});
         assertThat(left).isTrue();
         assertThat(asked).hasValue(2);
+    }
+
+    @Test
+    void anInterruptStopsWhatHelpersWaitIn() throws Exception {
+        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 2));
+        var came = new CountDownLatch(1);
+        var stopped = new CountDownLatch(1);
+        var ended = new CompletableFuture<Throwable>();
+        var caller = new AtomicReference<Thread>();
+        caller.set(
+                Thread.ofPlatform()
+                        .daemon()
+                        .unstarted(() ->
+                                ended.complete(
+                                        catchThrowable(() ->
+                                                runner.run(
+                                                        2,
+                                                        helper -> Thread.ofVirtual().start(helper),
+                                                        () -> {
+                                                            if (Thread.currentThread()
+                                                                    != caller.get()) {
+                                                                came.countDown();
+                                                                await(stopped);
+                                                            } else {
+                                                                awaitAwake(came);
+                                                            }
+                                                        },
+                                                        () -> {
+                                                            runner.giveUp(ErrorCode.CANCELLED);
+                                                            stopped.countDown();
+                                                        })))));
+        caller.get().start();
+        assertThat(came.await(30, TimeUnit.SECONDS)).isTrue();
+        while (caller.get().getState() != Thread.State.WAITING) {
+            Thread.yield(); // not before it waits for its helper
+        }
+        caller.get().interrupt();
+        assertThat(ended.get(60, TimeUnit.SECONDS))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.CANCELLED));
+    }
+
+    private static void awaitAwake(CountDownLatch latch) {
+        while (latch.getCount() > 0) {
+            Thread.yield();
+        }
     }
 
     private static void await(CountDownLatch latch) {
