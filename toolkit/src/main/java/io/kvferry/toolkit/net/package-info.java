@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Listening sockets that survive what happens to them, and an HTTP server with limits.
+/// Listening sockets that survive what happens to them, an HTTP server with limits, and look-ups,
+/// connections and questions that end when nobody wants them any more
+/// ([io.kvferry.toolkit.net.Cancellation]).
 @NullMarked
 package io.kvferry.toolkit.net;
 
