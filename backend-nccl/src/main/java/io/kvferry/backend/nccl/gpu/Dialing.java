@@ -40,7 +40,7 @@ final class Dialing {
     private final ThreadFactory threads;
     private final PlanePort port;
 
-    /// Of connections that are being dialed.
+    /// Ends connections that are being dialed.
     private final Cancellation opening = new Cancellation();
 
     /// Of the loop.

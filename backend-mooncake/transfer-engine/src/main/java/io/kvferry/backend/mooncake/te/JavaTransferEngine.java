@@ -83,7 +83,7 @@ public final class JavaTransferEngine implements TransferEngine {
     private final Registrations registrations;
     private volatile boolean closed;
 
-    /// Of what callers wait in for themselves.
+    /// Ends the look-ups and notifications of callers of [#open] and [#send].
     private final Cancellation waits = new Cancellation();
 
     private final SharedClosing closing = new SharedClosing();
