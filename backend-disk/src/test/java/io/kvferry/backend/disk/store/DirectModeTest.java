@@ -5,9 +5,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.disk.space.FolderUsers;
@@ -15,6 +18,8 @@ import io.kvferry.toolkit.disk.space.FolderUsers;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -24,6 +29,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// Which files bypass the page cache. A second user of the folder's lock file stands for another
 /// process: the system cannot tell them apart.
@@ -51,6 +57,9 @@ class DirectModeTest {
                                     throw e.getCause();
                                 }
                             });
+
+    /// Of a file that is large enough to get its room at once.
+    private static final long LARGE = 256 << 10;
 
     private long seed;
 
@@ -135,5 +144,58 @@ class DirectModeTest {
         }
         assertThat(filesBypassThePageCache(store)).isEqualTo(expected);
         assertThat(opened).doesNotContain(!expected);
+    }
+
+    /// What cannot take room for a whole file at once may still take its bytes.
+    @ParameterizedTest
+    @ValueSource(ints = {Errno.ENOSPC, Errno.ENOSYS, Errno.EINTR, Errno.EIO})
+    void savesWhereNoRoomIsTakenAtOnce(int errno) {
+        var calls = new FaultInjectingCalls(real);
+        var refusals = new AtomicInteger();
+        calls.hook = (call, _) -> call.equals("allocate") ? -refuse(refusals, errno) : 0;
+        try (var store = BlockStore.open(alwaysDirect(), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            var key = BlockKey.of("large");
+            assertThat(driver.save(key, StoreDriver.block(1, LARGE)))
+                    .isEqualTo(BlockResult.Done.STORED);
+            assertThat(refusals).hasValue(1);
+            var loaded = StoreDriver.empty(LARGE);
+            assertThat(driver.load(key, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(StoreDriver.block(1, LARGE), loaded)).isTrue();
+            assertThat(driver.save(BlockKey.of("small"), StoreDriver.block(2, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+            assertThat(refusals).as("a small file is not asked for").hasValue(1);
+        }
+    }
+
+    private static int refuse(AtomicInteger refusals, int errno) {
+        refusals.incrementAndGet();
+        return errno;
+    }
+
+    /// The file has its whole length then, of zeros.
+    @Test
+    void leavesNothingOfAFileThatHasRoomAndIsNotWritten() {
+        var calls = new FaultInjectingCalls(real);
+        var config = alwaysDirect();
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            var key = BlockKey.of("large");
+            calls.hook = (call, _) -> call.equals("write") ? -Errno.ENOSPC : 0;
+            assertThat(driver.save(key, StoreDriver.block(1, LARGE)).failedWith(ErrorCode.NO_SPACE))
+                    .isTrue();
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(calls.log).contains("allocate");
+            assertThat(StoreDriver.temps(config)).isEmpty();
+            assertThat(store.stats().usedBytes()).isZero();
+            assertThat(driver.locate(List.of(key))).isZero();
+            assertThat(driver.save(key, StoreDriver.block(1, LARGE)))
+                    .isEqualTo(BlockResult.Done.STORED);
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+    }
+
+    private StoreConfig alwaysDirect() {
+        return StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.ON);
     }
 }
