@@ -398,8 +398,14 @@ class MooncakeTransferBackendTest {
         }
         assertThat(events).isEmpty();
         // The two on their way end by the close too, or by their peer's.
-        var waited = Map.of(
-                "peer", B.toString(), "code", "CLOSED", "detail", "the backend was closed first");
+        var waited =
+                Map.of(
+                        "peer",
+                        B.toString(),
+                        "code",
+                        "CLOSED",
+                        "detail",
+                        "the backend was closed first");
         assertThat(details).filteredOn(waited::equals).hasSize(8);
     }
 

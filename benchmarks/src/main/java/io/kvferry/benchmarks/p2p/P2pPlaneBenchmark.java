@@ -18,6 +18,7 @@ import io.kvferry.benchmarks.mooncake.LimitProgram;
 import io.kvferry.benchmarks.mooncake.Shape;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.jspecify.annotations.Nullable;
@@ -29,7 +30,6 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Path;
@@ -288,7 +288,8 @@ public final class P2pPlaneBenchmark extends Benchmark {
             var connection =
                     SocketChannel.open(
                             new InetSocketAddress(InetAddress.getByName("127.0.0.1"), sink));
-            connection.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            DataSockets.prepare(connection);
+            DataSockets.expectBulk(connection);
             var head = ByteBuffer.allocateDirect(12).putInt(lane).putLong(bytes).flip();
             while (head.hasRemaining()) {
                 var _ = connection.write(head);

@@ -4,31 +4,30 @@ package io.kvferry.toolkit.bounded;
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import io.kvferry.toolkit.natives.CLibrary;
+
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
-import java.lang.foreign.Linker;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
-import java.util.Optional;
 
 /// Memory of the C library, which `-XX:MaxDirectMemorySize` does not bound; whoever uses it has a
 /// bound of their own. Freed by the collector.
 public final class UncountedMemory {
     private static final @Nullable MethodHandle MALLOC =
-            find("malloc", FunctionDescriptor.of(ADDRESS, JAVA_LONG));
+            CLibrary.find("malloc", FunctionDescriptor.of(ADDRESS, JAVA_LONG));
     private static final @Nullable MethodHandle FREE =
-            find("free", FunctionDescriptor.ofVoid(ADDRESS));
+            CLibrary.find("free", FunctionDescriptor.ofVoid(ADDRESS));
 
     private UncountedMemory() {}
 
     /// Uninitialised memory; ordinary direct memory where native access is denied.
     ///
     /// @throws OutOfMemoryError when there is none
-    @SuppressWarnings("restricted")
-    public // gives what malloc returned its size
-    static MemorySegment allocate(long bytes) {
+    @SuppressWarnings("restricted") // gives what malloc returned its size
+    public static MemorySegment allocate(long bytes) {
         if (MALLOC == null || FREE == null) {
             return Arena.ofAuto().allocate(bytes);
         }
@@ -54,17 +53,6 @@ public final class UncountedMemory {
             }
         } catch (Throwable e) {
             throw new AssertionError("free does not throw", e);
-        }
-    }
-
-    @SuppressWarnings("restricted")
-    private static @Nullable MethodHandle find(String name, FunctionDescriptor shape) {
-        try {
-            Linker linker = Linker.nativeLinker();
-            Optional<MemorySegment> address = linker.defaultLookup().find(name);
-            return address.isPresent() ? linker.downcallHandle(address.get(), shape) : null;
-        } catch (UnsupportedOperationException | IllegalCallerException e) {
-            return null;
         }
     }
 }

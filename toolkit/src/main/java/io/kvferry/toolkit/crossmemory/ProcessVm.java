@@ -5,6 +5,8 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import io.kvferry.toolkit.natives.CLibrary;
+
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -42,8 +44,10 @@ public final class ProcessVm {
     private static final FunctionDescriptor COPY =
             FunctionDescriptor.of(
                     JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG, JAVA_LONG);
-    private static final @Nullable MethodHandle READ = find("process_vm_readv", COPY);
-    private static final @Nullable MethodHandle WRITE = find("process_vm_writev", COPY);
+    private static final @Nullable MethodHandle READ =
+            CLibrary.findWithErrno("process_vm_readv", COPY);
+    private static final @Nullable MethodHandle WRITE =
+            CLibrary.findWithErrno("process_vm_writev", COPY);
 
     // linux/prctl.h
     private static final int PR_SET_PTRACER = 0x59616d61;
@@ -60,28 +64,6 @@ public final class ProcessVm {
                                 ? "process_vm_readv cannot be linked; see --enable-native-access"
                                 : "process_vm_readv is a call of Linux")
                 : Optional.empty();
-    }
-
-    /// Empty where this is not Linux, the C library lacks the function, or native access is denied.
-    @SuppressWarnings("restricted") // the one place that links these calls
-    private static @Nullable MethodHandle find(
-            String name, FunctionDescriptor shape, Linker.Option... options) {
-        if (!System.getProperty("os.name").equals("Linux")) {
-            return null;
-        }
-        try {
-            Linker linker = Linker.nativeLinker();
-            var all = new Linker.Option[options.length + 1];
-            all[0] = Linker.Option.captureCallState("errno");
-            System.arraycopy(options, 0, all, 1, options.length);
-            return linker.defaultLookup()
-                    .find(name)
-                    .map(address -> linker.downcallHandle(address, shape, all))
-                    .orElse(null);
-        } catch (UnsupportedOperationException | IllegalCallerException e) {
-            LOG.debug("{} is not to be had: {}", name, e.toString());
-            return null;
-        }
     }
 
     /// Copies from the process's memory into this one's. `state` is of [#STATE_LAYOUT], for the
@@ -129,7 +111,7 @@ public final class ProcessVm {
     /// 1. Without Yama there is nothing to allow, and the kernel says EINVAL.
     public static void allowAnyPeer() {
         MethodHandle prctl =
-                find(
+                CLibrary.findWithErrno(
                         "prctl",
                         FunctionDescriptor.of(
                                 JAVA_INT, JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_LONG),

@@ -5,6 +5,8 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import io.kvferry.toolkit.natives.CLibrary;
+
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -47,14 +49,15 @@ public final class HostPages {
     private static final VarHandle ERRNO =
             STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
     private static final @Nullable MethodHandle MMAP =
-            find(
+            CLibrary.findWithErrno(
                     "mmap",
                     FunctionDescriptor.of(
                             ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG));
     private static final @Nullable MethodHandle MUNMAP =
-            find("munmap", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG));
+            CLibrary.findWithErrno("munmap", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG));
     private static final @Nullable MethodHandle MADVISE =
-            find("madvise", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT));
+            CLibrary.findWithErrno(
+                    "madvise", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT));
 
     private HostPages() {}
 
@@ -190,25 +193,6 @@ public final class HostPages {
             return result == 0 ? 0 : (int) ERRNO.get(state, 0L);
         } catch (Throwable e) {
             throw new AssertionError("madvise does not throw", e);
-        }
-    }
-
-    @SuppressWarnings("restricted") // links the calls; null where that is denied
-    private static @Nullable MethodHandle find(String name, FunctionDescriptor shape) {
-        if (!System.getProperty("os.name").equals("Linux")) {
-            return null;
-        }
-        try {
-            Linker linker = Linker.nativeLinker();
-            return linker.defaultLookup()
-                    .find(name)
-                    .map(address ->
-                            linker.downcallHandle(
-                                    address, shape, Linker.Option.captureCallState("errno")))
-                    .orElse(null);
-        } catch (UnsupportedOperationException | IllegalCallerException e) {
-            LOG.debug("{} is not to be had: {}", name, e.toString());
-            return null;
         }
     }
 }

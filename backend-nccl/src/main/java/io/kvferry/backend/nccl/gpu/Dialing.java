@@ -10,6 +10,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -162,7 +163,7 @@ final class Dialing {
     }
 
     private void connect(SocketChannel channel, PeerAddress target) throws IOException {
-        PlanePort.prepare(channel);
+        DataSockets.prepare(channel);
         var limit = Deadline.in(gpu.limits().setUp());
         var address = HostNames.SYSTEM.addresses(target.host(), limit, opening)[0];
         channel.socket()

@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.DataSockets;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -295,7 +296,7 @@ public final class HostPlane implements DataPlane {
 
     private void serve(PlanePort here, SocketChannel channel, Expected expected, byte[] nonce) {
         try (channel) {
-            PlanePort.boundBuffers(channel);
+            DataSockets.boundBuffers(channel, 0);
             var process =
                     here.hear(channel, () -> exchangeProofs(channel, expected.proof(), nonce));
             if (process.isEmpty()) {
@@ -308,7 +309,7 @@ public final class HostPlane implements DataPlane {
                     copies && window.isNative()
                             ? SenderMemory.of(process.get())
                             : Optional.<SenderMemory>empty();
-            boolean sums = wantsSums || checksum.covers(PlanePort.isWithinHost(channel));
+            boolean sums = wantsSums || checksum.covers(DataSockets.isWithinHost(channel));
             if (!window.fill(channel, memory, sums)) {
                 answer(channel, ErrorCode.NOT_FOUND.wire());
                 return;

@@ -9,6 +9,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 import io.kvferry.toolkit.net.Cancellation;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -112,14 +113,14 @@ final class HostSending implements DataPlane.Sending {
     private long transfer() throws IOException {
         try (var channel = SocketChannel.open()) {
             connection.begin(channel);
-            PlanePort.prepare(channel);
+            DataSockets.prepare(channel);
             var address = HostNames.SYSTEM.addresses(receiver.host(), deadline, connection)[0];
             long left = TimeUnit.NANOSECONDS.toMillis(Math.max(1, deadline.remainingNanos()));
             channel.socket()
                     .connect(
                             new InetSocketAddress(address, receiver.port()),
                             Math.clamp(left, 1, Integer.MAX_VALUE));
-            PlanePort.boundBuffers(channel);
+            DataSockets.boundBuffers(channel, 0);
             var memory =
                     offersMemory ? OwnMemory.offer(channel, source) : Optional.<OwnMemory>empty();
             try {
@@ -131,7 +132,7 @@ final class HostSending implements DataPlane.Sending {
     }
 
     private long transfer(SocketChannel channel, Optional<OwnMemory> memory) throws IOException {
-        boolean wantsSums = checksum.covers(PlanePort.isWithinHost(channel));
+        boolean wantsSums = checksum.covers(DataSockets.isWithinHost(channel));
         var process = HostWire.process(exchangeProofs(channel), wantsSums);
         memory.ifPresent(own -> own.putProcess(process));
         HostWire.writeFully(channel, process.clear());
@@ -146,6 +147,8 @@ final class HostSending implements DataPlane.Sending {
             HostWire.readFully(channel, token);
             memory.orElseThrow(() -> protocol("copies what was not offered"))
                     .show(HostWire.bytes(token.flip(), PeerProcess.PROBE_BYTES));
+        } else {
+            DataSockets.expectBulk(channel);
         }
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
         var views = idle.take();

@@ -3,6 +3,7 @@ package io.kvferry.backend.nccl.plane;
 
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 import io.kvferry.toolkit.crossmemory.ProcessIdentity;
+import io.kvferry.toolkit.net.DataSockets;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -32,7 +33,7 @@ final class OwnMemory implements AutoCloseable {
             throws IOException {
         boolean offers =
                 SELF.isPresent()
-                        && PlanePort.isWithinHost(connection)
+                        && DataSockets.isWithinHost(connection)
                         && source.parts().stream().allMatch(part -> part.segment().isNative());
         return offers ? Optional.of(new OwnMemory(SELF.get())) : Optional.empty();
     }

@@ -5,14 +5,13 @@ import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
@@ -30,7 +29,6 @@ public final class PlanePort implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(PlanePort.class);
     private static final int BACKLOG = 512;
     public static final int MOST_HANDSHAKES = 256;
-    private static final int WITHIN_HOST_BYTES = 512 << 10;
     static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
 
     private final String name;
@@ -114,7 +112,7 @@ public final class PlanePort implements AutoCloseable {
                     .min(Map.Entry.comparingByValue())
                     .ifPresent(oldest -> cutOff(oldest.getKey()));
         }
-        prepare(connection);
+        DataSockets.prepare(connection);
         handshakes.put(connection, arrivals++);
         boolean begun = false;
         try {
@@ -124,29 +122,6 @@ public final class PlanePort implements AutoCloseable {
             if (!begun || closed) {
                 cutOff(connection);
             }
-        }
-    }
-
-    /// What every connection between planes needs.
-    public static void prepare(SocketChannel connection) throws IOException {
-        connection.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        connection.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-    }
-
-    /// Both ends have one address. Which containers have together when they share their network;
-    /// they are told apart by their pid namespaces.
-    static boolean isWithinHost(SocketChannel connected) throws IOException {
-        return connected.getLocalAddress() instanceof InetSocketAddress here
-                && connected.getRemoteAddress() instanceof InetSocketAddress there
-                && here.getAddress().equals(there.getAddress());
-    }
-
-    /// Within a host there is no delay to fill: what the system allows a connection (32 MiB and
-    /// more) only pushes the bytes out of the caches before the receiver comes.
-    static void boundBuffers(SocketChannel connected) throws IOException {
-        if (isWithinHost(connected)) {
-            connected.setOption(StandardSocketOptions.SO_RCVBUF, WITHIN_HOST_BYTES);
-            connected.setOption(StandardSocketOptions.SO_SNDBUF, WITHIN_HOST_BYTES);
         }
     }
 

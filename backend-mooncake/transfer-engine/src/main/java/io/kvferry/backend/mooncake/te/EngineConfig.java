@@ -28,7 +28,8 @@ import java.util.TreeMap;
 /// @param lanesPerTransfer data connections that share one large transfer at most; 0 for one per
 ///   processor
 /// @param socketBufferBytes send and receive buffer of a data connection; 0 bounds them towards
-///   peers on this host and leaves them to the system elsewhere, see [SocketBuffers]
+///   peers on this host and leaves them to the system elsewhere, see
+///   [io.kvferry.toolkit.net.DataSockets]
 /// @param spinMicros how long a thread looks again and again for a short reply or the next request
 ///   before it sleeps; 0 for never
 /// @param maxConnections data connections accepted at most

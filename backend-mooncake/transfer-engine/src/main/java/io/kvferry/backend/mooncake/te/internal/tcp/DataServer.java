@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.backend.mooncake.te.internal.memory.TransferFences;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.AcceptLoop;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.FullPort;
 
 import org.jspecify.annotations.Nullable;
@@ -17,7 +18,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.StandardSocketOptions;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
@@ -97,9 +97,8 @@ public final class DataServer implements AutoCloseable {
             channel.close();
             return;
         }
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-        SocketBuffers.size(channel, config.socketBufferBytes());
+        DataSockets.prepare(channel);
+        DataSockets.boundBuffers(channel, config.socketBufferBytes());
         Staging.Pair buffers = staging.take();
         boolean begun = false;
         try {

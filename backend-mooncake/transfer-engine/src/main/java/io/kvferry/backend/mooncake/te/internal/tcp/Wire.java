@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.DataSockets;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -91,7 +92,7 @@ public final class Wire implements AutoCloseable {
     /// Whether the peer is on this host.
     public boolean withinHost() {
         try {
-            return SocketBuffers.withinHost(channel);
+            return DataSockets.isWithinHost(channel);
         } catch (IOException e) {
             return false; // closed: the next call says so
         }

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.toolkit.net.DataSockets;
 
 import org.jspecify.annotations.Nullable;
 
@@ -33,6 +34,7 @@ final class WireOutput {
 
     private @Nullable CRC32C sum;
     private boolean sent;
+    private boolean expectsBulk;
 
     WireOutput(SocketChannel channel, CallClock clock, ByteBuffer staging) {
         this.channel = channel;
@@ -72,6 +74,10 @@ final class WireOutput {
         while (left >= Wire.DIRECT_FROM) {
             if (!outgoing.hasRoom(Wire.DIRECT_FROM)) {
                 flush();
+            }
+            if (!expectsBulk) {
+                DataSockets.expectBulk(channel);
+                expectsBulk = true;
             }
             sum = checksum;
             queueStaged();

@@ -13,7 +13,6 @@ import io.kvferry.backend.mooncake.te.internal.tcp.BatchDataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.PeerHabit;
 import io.kvferry.backend.mooncake.te.internal.tcp.PlainDataClient;
-import io.kvferry.backend.mooncake.te.internal.tcp.SocketBuffers;
 import io.kvferry.backend.mooncake.te.internal.tcp.Staging;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
@@ -21,6 +20,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -32,7 +32,6 @@ import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
-import java.net.StandardSocketOptions;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
@@ -415,13 +414,12 @@ public final class Peer {
             boolean connected = false;
             try {
                 opening.begin(channel);
-                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                DataSockets.prepare(channel);
                 int limit =
                         Handshake.leftMillis(
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
-                SocketBuffers.size(channel, config.socketBufferBytes());
+                DataSockets.boundBuffers(channel, config.socketBufferBytes());
                 Wire wire =
                         greeted(
                                 new Wire(channel, config, watchdog, Staging.Pair.allocate()),
