@@ -20,9 +20,10 @@ public record Shape(Operation operation, int block, int batch, int threads) {
     }
 
     /// The sweep in nixlbench's order, without what does not fit into `memory` bytes.
-    static List<Shape> sweep(int[] threads, int[] blocks, int[] batches, long memory) {
+    static List<Shape> sweep(
+            List<Operation> work, int[] threads, int[] blocks, int[] batches, long memory) {
         List<Shape> shapes = new ArrayList<>();
-        for (Operation operation : List.of(Operation.WRITE, Operation.READ)) {
+        for (Operation operation : work) {
             for (int count : threads) {
                 for (int block : blocks) {
                     for (int batch : batches) {

@@ -2,6 +2,7 @@
 package io.kvferry.benchmarks.mooncake;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.toolkit.memory.HostPages;
@@ -32,6 +33,9 @@ public final class TransferEngineBenchmark extends Benchmark {
     private static final Duration QUICK_ROUND = Duration.ofMillis(400);
     private static final int[] BLOCKS = {4096, 65536, 262144, 1048576, 16777216, 67108864};
     private static final int[] QUICK_BLOCKS = {65536, 1048576};
+
+    @Option(names = "--work", split = ",", description = "Of WRITE, READ.")
+    private List<Operation> work = List.of(Operation.WRITE, Operation.READ);
 
     @Option(names = "--blocks", split = ",", paramLabel = "BYTES", description = "Sizes.")
     private int @Nullable [] givenBlocks;
@@ -111,7 +115,7 @@ public final class TransferEngineBenchmark extends Benchmark {
         int[] threads =
                 givenThreads != null ? givenThreads : quick ? new int[] {1} : new int[] {1, 2};
         long memory = memoryMib << 20;
-        List<Shape> shapes = Shape.sweep(threads, blocks, batches, memory);
+        List<Shape> shapes = Shape.sweep(work, threads, blocks, batches, memory);
         if (!alone) {
             Peers.printStreams(shapes, quick);
         }

@@ -61,24 +61,29 @@ final class CongestionControl {
     private static final int MOST_ADDRESS_BYTES = 128; // sockaddr_storage
     private static final int MOST_NAME_BYTES = 16; // TCP_CA_NAME_MAX
 
-    private static final FunctionDescriptor NAME =
-            FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS, ADDRESS);
-    private static final @Nullable MethodHandle GETSOCKNAME = CLibrary.find("getsockname", NAME);
-    private static final @Nullable MethodHandle GETPEERNAME = CLibrary.find("getpeername", NAME);
-    private static final @Nullable MethodHandle GETSOCKOPT =
-            CLibrary.find(
-                    "getsockopt",
-                    FunctionDescriptor.of(
-                            JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, ADDRESS));
-    private static final @Nullable MethodHandle SETSOCKOPT =
-            CLibrary.find(
-                    "setsockopt",
-                    FunctionDescriptor.of(
-                            JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT));
-
     private static final boolean SYSTEM_PACES = !UNPACED.contains(system());
 
     private CongestionControl() {}
+
+    /// Linked when the first connection is searched for.
+    private static final class Calls {
+        private static final FunctionDescriptor NAME =
+                FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS, ADDRESS);
+        static final @Nullable MethodHandle GETSOCKNAME = CLibrary.find("getsockname", NAME);
+        static final @Nullable MethodHandle GETPEERNAME = CLibrary.find("getpeername", NAME);
+        static final @Nullable MethodHandle GETSOCKOPT =
+                CLibrary.find(
+                        "getsockopt",
+                        FunctionDescriptor.of(
+                                JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, ADDRESS));
+        static final @Nullable MethodHandle SETSOCKOPT =
+                CLibrary.find(
+                        "setsockopt",
+                        FunctionDescriptor.of(
+                                JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT));
+
+        private Calls() {}
+    }
 
     /// The system's default, or one that does not pace where it has none.
     private static String system() {
@@ -105,12 +110,12 @@ final class CongestionControl {
     static boolean set(SocketChannel connected, String name) throws IOException {
         try (var arena = Arena.ofConfined()) {
             int descriptor = find(connected, arena);
-            if (descriptor < 0 || SETSOCKOPT == null) {
+            if (descriptor < 0 || Calls.SETSOCKOPT == null) {
                 return false;
             }
             var text = arena.allocateFrom(name);
             return (int)
-                            SETSOCKOPT.invokeExact(
+                            Calls.SETSOCKOPT.invokeExact(
                                     descriptor, IPPROTO_TCP, TCP_CONGESTION, text, name.length())
                     == 0;
         } catch (IOException | RuntimeException | Error e) {
@@ -124,14 +129,14 @@ final class CongestionControl {
     static Optional<String> of(SocketChannel connected) throws IOException {
         try (var arena = Arena.ofConfined()) {
             int descriptor = find(connected, arena);
-            if (descriptor < 0 || GETSOCKOPT == null) {
+            if (descriptor < 0 || Calls.GETSOCKOPT == null) {
                 return Optional.empty();
             }
             var text = arena.allocate(MOST_NAME_BYTES + 1);
             var length = arena.allocateFrom(JAVA_INT, MOST_NAME_BYTES);
             int result =
                     (int)
-                            GETSOCKOPT.invokeExact(
+                            Calls.GETSOCKOPT.invokeExact(
                                     descriptor, IPPROTO_TCP, TCP_CONGESTION, text, length);
             return result == 0
                     ? Optional.of(text.getString(0, StandardCharsets.US_ASCII))
@@ -148,7 +153,7 @@ final class CongestionControl {
     /// the next: no more than the congestion control of that one is at stake.
     private static int find(SocketChannel connected, Arena arena) throws IOException {
         String[] descriptors = new File(DESCRIPTORS).list();
-        if (descriptors == null || GETSOCKNAME == null || GETPEERNAME == null) {
+        if (descriptors == null || Calls.GETSOCKNAME == null || Calls.GETPEERNAME == null) {
             return -1;
         }
         var here = connected.getLocalAddress();
@@ -157,8 +162,8 @@ final class CongestionControl {
         var length = arena.allocate(JAVA_INT);
         for (String each : descriptors) {
             int descriptor = Integer.parseInt(each);
-            if (isAt(GETSOCKNAME, descriptor, address, length, here)
-                    && isAt(GETPEERNAME, descriptor, address, length, there)) {
+            if (isAt(Calls.GETSOCKNAME, descriptor, address, length, here)
+                    && isAt(Calls.GETPEERNAME, descriptor, address, length, there)) {
                 return descriptor;
             }
         }

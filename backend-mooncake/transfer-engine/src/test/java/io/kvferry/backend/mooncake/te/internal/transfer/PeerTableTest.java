@@ -12,10 +12,15 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extensio
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
 
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -23,15 +28,26 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.LocalDateTime;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 
 class PeerTableTest {
     private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
     private static final Duration SOON = Duration.ofSeconds(30);
+    private static final int ASKERS = 4;
+    private static final int QUESTIONS = 300;
+    private static final int ENDS = 100;
 
     @TempDir Path folder;
 
@@ -151,6 +167,128 @@ class PeerTableTest {
             assertThat(peer.isDropped()).isTrue();
         } finally {
             released.countDown();
+        }
+    }
+
+    /// Whatever comes first of questions, their ends and drops: a question that nobody ends is
+    /// answered, and of all peers that were found one is in use.
+    @ParameterizedTest
+    @ValueSource(longs = {1, 2, 3})
+    void onePeerIsKnownWhateverComesFirst(long seed) throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory", "false"));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        try (var watchdog = new Watchdog("test");
+                var scripted = new ScriptedPeer(_ -> handshake(names[0]));
+                var threads = Executors.newFixedThreadPool(ASKERS)) {
+            names[0] = scripted.name();
+            var table = new PeerTable(directory, config, watchdog);
+            Set<Peer> found = ConcurrentHashMap.newKeySet();
+            var askers = new ArrayList<Asker>();
+            var results = new ArrayList<Future<Integer>>();
+            for (int i = 0; i < ASKERS; i++) {
+                var asker = new Asker(table, names[0], found, new Random(31 * seed + i));
+                askers.add(asker);
+                results.add(threads.submit(asker));
+            }
+            var random = new Random(seed);
+            for (int i = 0; i < ENDS; i++) { // behind them nobody helps who waits for the others
+                askers.get(random.nextInt(ASKERS)).endQuestion(random.nextBoolean());
+                TimeUnit.MICROSECONDS.sleep(random.nextInt(1_000));
+            }
+            int answered = 0;
+            for (var result : results) {
+                answered += result.get(120, TimeUnit.SECONDS);
+            }
+            assertThat(answered).as("questions that were answered").isPositive();
+            var last = table.find(names[0], Deadline.in(SOON), new Cancellation());
+            found.add(last);
+            assertThat(found).filteredOn(peer -> !peer.isDropped()).containsExactly(last);
+            table.close();
+            assertThat(found).allMatch(Peer::isDropped);
+        }
+    }
+
+    /// One thread that asks again and again, until each of its questions has ended.
+    private static final class Asker implements Callable<Integer> {
+        private final PeerTable table;
+        private final String name;
+        private final Set<Peer> found;
+        private final Random random;
+        private final ReentrantLock lock = new ReentrantLock(); // for what is below
+        private Cancellation open = new Cancellation();
+        private @Nullable Thread thread;
+        private boolean ended; // the open question, by somebody else
+
+        Asker(PeerTable table, String name, Set<Peer> found, Random random) {
+            this.table = table;
+            this.name = name;
+            this.found = found;
+            this.random = random;
+        }
+
+        void endQuestion(boolean interrupts) {
+            lock.lock();
+            try {
+                ended = true;
+                if (!interrupts) {
+                    open.cancel(ErrorCode.CANCELLED);
+                } else if (thread != null) {
+                    thread.interrupt();
+                }
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private Cancellation begin() {
+            lock.lock();
+            try {
+                var _ = Thread.interrupted();
+                ended = false;
+                open = new Cancellation();
+                thread = Thread.currentThread();
+                return open;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        /// @return whether somebody else ended the question
+        private boolean end() {
+            lock.lock();
+            try {
+                thread = null;
+                return ended;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        @Override
+        public Integer call() {
+            var mine = new ArrayList<Peer>();
+            int answered = 0;
+            for (int i = 0; i < QUESTIONS; i++) {
+                boolean hurries = random.nextInt(4) == 0;
+                var limit = hurries ? Duration.ofNanos(random.nextInt(300_000)) : SOON;
+                var cancellation = begin();
+                try {
+                    var peer = table.find(name, Deadline.in(limit), cancellation);
+                    found.add(peer);
+                    answered++;
+                    end();
+                    mine.add(peer);
+                    if (random.nextInt(4) > 0) { // also late, when others have found the next
+                        table.drop(mine.get(Math.max(0, mine.size() - 1 - random.nextInt(2))));
+                    }
+                } catch (KvFerryException e) {
+                    assertThat(end() || hurries).as("question %d failed: %s", i, e).isTrue();
+                }
+            }
+            var _ = Thread.interrupted();
+            return answered;
         }
     }
 
