@@ -139,19 +139,22 @@ static int move(int fd, int writing, const void *first, size_t first_bytes, cons
     return 0;
 }
 
-// Whether the system's congestion control sends by timers, as BBR does.
-static int paced(void) {
-    char name[32] = "reno";
+// As the engine's connections within a host: not paced, as the system's BBR would. LIMIT_CONGESTION names another one.
+static const char *congestion(void) {
+    static char name[32] = "";
+    const char *given = getenv("LIMIT_CONGESTION");
+    if (given != NULL) return given;
     FILE *system = fopen("/proc/sys/net/ipv4/tcp_congestion_control", "r");
-    if (system == NULL) return 0;
-    if (fscanf(system, "%31s", name) != 1) strcpy(name, "reno");
+    if (system == NULL) return name;
+    if (fscanf(system, "%31s", name) == 1 && strcmp(name, "cubic") != 0) strcpy(name, "reno");
     fclose(system);
-    return strcmp(name, "reno") != 0 && strcmp(name, "cubic") != 0;
+    return name;
 }
 
 static void prepare(int fd) {
     int one = 1, bytes = SOCKET_BUFFER;
-    if (paced()) setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    const char *control = congestion();
+    if (*control != 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)) != 0) perror(control);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);

@@ -32,9 +32,9 @@ import java.util.Set;
 ///
 /// Linux's BBR paces: it models the bandwidth and delay of a path and sends by timers. The loopback
 /// interface has no such path, only another thread that copies, and the model is wrong most of the
-/// time. C programs that move 256 KiB and 1 MiB over loopback connections were 1.0 to 2.3 times as
-/// fast with Reno, which every kernel has and every process may choose, and whose window only grows
-/// where nothing is lost.
+/// time: transfers of 256 KiB and more took up to twice as long, see docs/measurements.md. Reno,
+/// which every kernel has and every process may choose, sends as much as its window has room for,
+/// and the window only grows where nothing is lost.
 ///
 /// The call needs the number of the descriptor, which the JDK does not tell. It is looked for among
 /// all of the process, by both addresses: two system calls for each, so a connection is searched
