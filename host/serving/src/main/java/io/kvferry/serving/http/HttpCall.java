@@ -33,6 +33,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.regex.Pattern;
@@ -53,6 +54,7 @@ public final class HttpCall {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition writable = lock.newCondition();
     private final List<Runnable> onCancel = new ArrayList<>();
+    private final AtomicReference<@Nullable Runnable> slot = new AtomicReference<>();
     private boolean cancelled;
     private volatile int status;
     private @Nullable ChannelFuture lastWrite;
@@ -74,6 +76,20 @@ public final class HttpCall {
                 header("X-Request-Id")
                         .filter(id -> GOOD_ID.matcher(id).matches())
                         .orElseGet(() -> UUID.randomUUID().toString());
+    }
+
+    /// @param release gives back the slot that the call has taken
+    void holdSlot(Runnable release) {
+        slot.set(release);
+    }
+
+    /// Before the last of a response goes out, for its client may ask again on another connection
+    /// at once; when the handler has returned at the latest.
+    void releaseSlot() {
+        var release = slot.getAndSet(null);
+        if (release != null) {
+            release.run();
+        }
     }
 
     /// The body, not a copy.
@@ -137,6 +153,7 @@ public final class HttpCall {
         response.headers().set(HttpHeaderNames.CONTENT_LENGTH, content.length);
         this.status = status;
         unsentBytes = content.length;
+        releaseSlot();
         write(response);
     }
 
@@ -162,6 +179,7 @@ public final class HttpCall {
         keepAlive(response.headers());
         status = problem.status();
         unsentBytes = response.content().readableBytes();
+        releaseSlot();
         lastWrite = channel.writeAndFlush(response);
     }
 

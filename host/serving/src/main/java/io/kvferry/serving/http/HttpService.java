@@ -46,8 +46,9 @@ import java.util.concurrent.locks.ReentrantLock;
 /// OpenAI's JSON form and request ids. A client that disconnects cancels its call at once; closing
 /// the server lets running calls end.
 ///
-/// A call takes a slot when its body has been received and releases it when its handler returns. A
-/// client that sends or reads slowly holds a slot no longer than [HttpLimits] allow.
+/// A call takes a slot when its body has been received and releases it when its response is
+/// complete or its handler returns. A client that sends or reads slowly holds a slot no longer than
+/// [HttpLimits] allow.
 ///
 /// Life cycle: construct (binds; answers 503 until it is started), [#route] each path, [#start],
 /// [#close]. Close order: new calls are refused with 503, running ones get the grace time, what is
@@ -352,6 +353,7 @@ public final class HttpService implements AutoCloseable {
                             + " request slots are taken; try again later");
         }
         if (route.counted()) {
+            call.holdSlot(slots::release);
             running.add(call);
         }
         executor.execute(() -> work(call, route));
@@ -363,9 +365,7 @@ public final class HttpService implements AutoCloseable {
         try {
             whole = answer(call, route.handler());
         } finally {
-            if (route.counted()) {
-                slots.release();
-            }
+            call.releaseSlot();
             var out = call.end(whole);
             count(whole ? call.status() : 0);
             if (route.counted()) {
