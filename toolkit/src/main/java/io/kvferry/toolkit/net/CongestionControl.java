@@ -160,8 +160,8 @@ final class CongestionControl {
         var there = connected.getRemoteAddress();
         var address = arena.allocate(MOST_ADDRESS_BYTES, Long.BYTES);
         var length = arena.allocate(JAVA_INT);
-        for (String each : descriptors) {
-            int descriptor = Integer.parseInt(each);
+        for (int i = descriptors.length - 1; i >= 0; i--) { // a new one's number is high
+            int descriptor = Integer.parseInt(descriptors[i]);
             if (isAt(Calls.GETSOCKNAME, descriptor, address, length, here)
                     && isAt(Calls.GETPEERNAME, descriptor, address, length, there)) {
                 return descriptor;

@@ -34,6 +34,9 @@ final class HostSending implements DataPlane.Sending {
     /// Pieces that a receiver is told of before it has copied the first of them.
     private static final int MOST_TOLD = 8;
 
+    /// Of a connection that carries less, finding its descriptor would take longer than pacing does.
+    private static final long BULK_BYTES = 4 << 20;
+
     private final PeerAddress receiver;
     private final GrantProof proof;
     private final Placement source;
@@ -147,7 +150,7 @@ final class HostSending implements DataPlane.Sending {
             HostWire.readFully(channel, token);
             memory.orElseThrow(() -> protocol("copies what was not offered"))
                     .show(HostWire.bytes(token.flip(), PeerProcess.PROBE_BYTES));
-        } else {
+        } else if (source.bytes() >= BULK_BYTES) {
             DataSockets.expectBulk(channel);
         }
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
