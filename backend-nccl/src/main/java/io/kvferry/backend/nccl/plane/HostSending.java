@@ -34,7 +34,8 @@ final class HostSending implements DataPlane.Sending {
     /// Pieces that a receiver is told of before it has copied the first of them.
     private static final int MOST_TOLD = 8;
 
-    /// Of a connection that carries less, finding its descriptor would take longer than pacing does.
+    /// Of a connection that carries less, finding its descriptor would take longer than pacing
+    /// does.
     private static final long BULK_BYTES = 4 << 20;
 
     private final PeerAddress receiver;
