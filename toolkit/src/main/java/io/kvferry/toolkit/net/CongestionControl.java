@@ -149,8 +149,8 @@ final class CongestionControl {
     }
 
     /// The descriptor of a connection, which is the only one between its two addresses; -1 when it
-    /// is not found. Somebody else may close the connection meanwhile, and the number be given to
-    /// the next: no more than the congestion control of that one is at stake.
+    /// is not found. Somebody else may close the connection meanwhile, and another one may get its
+    /// number: then that one's congestion control is set.
     private static int find(SocketChannel connected, Arena arena) throws IOException {
         String[] descriptors = new File(DESCRIPTORS).list();
         if (descriptors == null || Calls.GETSOCKNAME == null || Calls.GETPEERNAME == null) {

@@ -9,7 +9,7 @@ import java.nio.channels.SocketChannel;
 /// Options of the sockets that carry blocks.
 ///
 /// Over a network buffers and congestion control are the system's business, which measures
-/// bandwidth and delay. Within a host there is neither a delay to fill nor a queue to spare:
+/// bandwidth and delay. Within a host there is no delay to fill and no network to share:
 ///
 /// - What the system allows a connection (32 MiB and more) only pushes the bytes out of the
 ///   processor's caches before the receiver comes: on two cores plain socket copies of 16 MiB ran
