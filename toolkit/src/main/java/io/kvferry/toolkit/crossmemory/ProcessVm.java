@@ -45,9 +45,9 @@ public final class ProcessVm {
             FunctionDescriptor.of(
                     JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, ADDRESS, JAVA_LONG, JAVA_LONG);
     private static final @Nullable MethodHandle READ =
-            CLibrary.findWithErrno("process_vm_readv", COPY);
+            CLibrary.findOnLinux("process_vm_readv", COPY);
     private static final @Nullable MethodHandle WRITE =
-            CLibrary.findWithErrno("process_vm_writev", COPY);
+            CLibrary.findOnLinux("process_vm_writev", COPY);
 
     // linux/prctl.h
     private static final int PR_SET_PTRACER = 0x59616d61;
@@ -111,7 +111,7 @@ public final class ProcessVm {
     /// 1. Without Yama there is nothing to allow, and the kernel says EINVAL.
     public static void allowAnyPeer() {
         MethodHandle prctl =
-                CLibrary.findWithErrno(
+                CLibrary.findOnLinux(
                         "prctl",
                         FunctionDescriptor.of(
                                 JAVA_INT, JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_LONG),

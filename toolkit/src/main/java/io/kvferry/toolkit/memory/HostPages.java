@@ -49,14 +49,14 @@ public final class HostPages {
     private static final VarHandle ERRNO =
             STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
     private static final @Nullable MethodHandle MMAP =
-            CLibrary.findWithErrno(
+            CLibrary.findOnLinux(
                     "mmap",
                     FunctionDescriptor.of(
                             ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG));
     private static final @Nullable MethodHandle MUNMAP =
-            CLibrary.findWithErrno("munmap", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG));
+            CLibrary.findOnLinux("munmap", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG));
     private static final @Nullable MethodHandle MADVISE =
-            CLibrary.findWithErrno(
+            CLibrary.findOnLinux(
                     "madvise", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT));
 
     private HostPages() {}

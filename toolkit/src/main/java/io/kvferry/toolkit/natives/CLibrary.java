@@ -19,13 +19,10 @@ public final class CLibrary {
 
     private CLibrary() {}
 
-    /// Of Linux: null elsewhere, where the library lacks the function, or native access is denied.
+    /// Null where the library lacks the function, or native access is denied.
     @SuppressWarnings("restricted") // for the types that know the functions
     public static @Nullable MethodHandle find(
             String name, FunctionDescriptor shape, Linker.Option... options) {
-        if (!LINUX) {
-            return null;
-        }
         try {
             Linker linker = Linker.nativeLinker();
             return linker.defaultLookup()
@@ -38,9 +35,13 @@ public final class CLibrary {
         }
     }
 
-    /// As [#find], of a function that leaves errno in memory that comes before its own arguments.
-    public static @Nullable MethodHandle findWithErrno(
+    /// As [#find], and null where this is not Linux, whose flags the caller knows. The function
+    /// leaves errno in memory that comes before its own arguments.
+    public static @Nullable MethodHandle findOnLinux(
             String name, FunctionDescriptor shape, Linker.Option... options) {
+        if (!LINUX) {
+            return null;
+        }
         var all = new Linker.Option[options.length + 1];
         all[0] = Linker.Option.captureCallState("errno");
         System.arraycopy(options, 0, all, 1, options.length);

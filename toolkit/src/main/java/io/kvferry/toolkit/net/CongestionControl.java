@@ -98,8 +98,11 @@ final class CongestionControl {
     /// Lets a connection within a host send at once, where the system would pace it.
     static void unpace(SocketChannel connected) {
         try {
-            if (SYSTEM_PACES && DataSockets.isWithinHost(connected)) {
-                set(connected, ALWAYS_ALLOWED);
+            if (SYSTEM_PACES
+                    && DataSockets.isWithinHost(connected)
+                    && !set(connected, ALWAYS_ALLOWED)) {
+                LOG.debug(
+                        "a connection stays paced: its descriptor or the option is not to be had");
             }
         } catch (IOException e) {
             LOG.debug("a connection stays paced: {}", e.toString());
