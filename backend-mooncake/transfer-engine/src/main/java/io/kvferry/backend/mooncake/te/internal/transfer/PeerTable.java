@@ -58,7 +58,7 @@ public final class PeerTable {
         private boolean asking;
         volatile @Nullable Peer peer;
 
-        /// Waits until no other thread looks the peer up; the caller is the one that does so then.
+        /// Waits until no other thread looks the peer up. Then the caller may, until [#end].
         void begin(String name, Deadline deadline, Cancellation cancellation) {
             Closeable wake = this::wake;
             cancellation.begin(wake);

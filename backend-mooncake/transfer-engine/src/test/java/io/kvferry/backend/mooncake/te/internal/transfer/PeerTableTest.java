@@ -171,7 +171,7 @@ class PeerTableTest {
     }
 
     /// Whatever comes first of questions, their ends and drops: a question that nobody ends is
-    /// answered, and of all peers that were found one is in use.
+    /// answered, and of all peers that were found exactly one is not dropped in the end.
     @ParameterizedTest
     @ValueSource(longs = {1, 2, 3})
     void onePeerIsKnownWhateverComesFirst(long seed) throws Exception {
