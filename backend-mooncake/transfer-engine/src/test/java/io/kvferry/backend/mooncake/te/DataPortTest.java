@@ -290,7 +290,7 @@ class DataPortTest {
     @Test
     void reportsABatchWhoseChecksumIsWrong() throws IOException {
         try (var peer = new RawSocket(port)) {
-            var message = ByteBuffer.allocate(24 + 24 + 16 + 8 + 8).order(ByteOrder.LITTLE_ENDIAN);
+            var message = ByteBuffer.allocate(24 + 24 + 16 + 8 + 64).order(ByteOrder.LITTLE_ENDIAN);
             message.put(RawSocket.header(8, 1L | 1L << 32, DataFrames.BATCH_WRITE));
             message.putLong(Incarnation.shortForm(engine.info().incarnation()))
                     .putLong(0)

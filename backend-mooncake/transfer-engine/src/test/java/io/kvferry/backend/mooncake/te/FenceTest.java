@@ -330,7 +330,7 @@ class FenceTest {
                                         return;
                                     }
                                     byte[] done = {0, 0, 0, 0, 'Y', 'F', 'V', 'K'};
-                                    out.write(Arrays.copyOf(done, 16));
+                                    out.write(Arrays.copyOf(done, 64));
                                 }
                             } catch (EOFException _) {
                                 // The engine has closed.
@@ -365,7 +365,7 @@ class FenceTest {
                             if ((head[16] & 0xFF) == DataFrames.FENCE) {
                                 fenced.complete(named);
                                 byte[] done = {0, 0, 0, 0, 'Y', 'F', 'V', 'K'};
-                                out.write(Arrays.copyOf(done, 16));
+                                out.write(Arrays.copyOf(done, 64));
                             } else {
                                 token.complete(named);
                             }

@@ -94,8 +94,7 @@ public final class RawSocket implements AutoCloseable {
 
     static byte[] batchWrite(
             TransferEngine to, long capability, long token, long address, long bytes) {
-        return ByteBuffer.allocate(
-                        DataFrames.HEADER + DataFrames.BATCH_HEADER + DataFrames.BATCH_ENTRY)
+        return ByteBuffer.allocate(64)
                 .order(ByteOrder.LITTLE_ENDIAN)
                 .put(header(bytes, 1, DataFrames.BATCH_WRITE))
                 .putLong(Incarnation.shortForm(to.info().incarnation()))
@@ -107,7 +106,7 @@ public final class RawSocket implements AutoCloseable {
     }
 
     static byte[] fence(TransferEngine to, long token) {
-        return ByteBuffer.allocate(DataFrames.HEADER + DataFrames.BATCH_HEADER)
+        return ByteBuffer.allocate(64)
                 .order(ByteOrder.LITTLE_ENDIAN)
                 .put(header(0, 0, DataFrames.FENCE))
                 .putLong(Incarnation.shortForm(to.info().incarnation()))

@@ -18,6 +18,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Optional;
@@ -33,7 +34,7 @@ class ReadAnswersTest {
     private static final byte[] OK = HexFormat.of().parseHex("000000005654434d");
     private static final byte[] REFUSED = HexFormat.of().parseHex("010000005654434d");
     private static final byte[] BATCH_OK =
-            HexFormat.of().parseHex("000000005946564b0000000000000000");
+            Arrays.copyOf(HexFormat.of().parseHex("000000005946564b"), 64);
     private static final String INCARNATION = "00112233445566778899aabbccddeeff";
     private static final int BYTES = 400_000;
 
@@ -83,7 +84,7 @@ class ReadAnswersTest {
     /// Writes head and bytes in parts that end `first` bytes behind the start and then anywhere.
     private static void answer(OutputStream out, byte[] head, byte[] bytes, int first)
             throws IOException {
-        var all = java.util.Arrays.copyOf(head, head.length + bytes.length);
+        var all = Arrays.copyOf(head, head.length + bytes.length);
         System.arraycopy(bytes, 0, all, head.length, bytes.length);
         var random = RandomGenerator.of("L64X128MixRandom");
         int from = 0;

@@ -35,7 +35,7 @@ public record SegmentDocument(
     /// @param incarnation 32 hex digits, drawn at start
     /// @param shared whether it has a shared control page
     public record Extension(int version, String incarnation, boolean shared) {
-        public static final int VERSION = 2;
+        public static final int VERSION = 3;
         public static final Extension NONE = new Extension(0, "", false);
 
         public boolean usable() {

@@ -71,11 +71,8 @@ public final class BatchDataClient extends DataClient {
             size += scratch.bytes();
         }
         long flags = sum != null ? DataFrames.CHECKED : 0;
-        ByteBuffer out =
-                wire.out.room(
-                        DataFrames.HEADER
-                                + DataFrames.BATCH_HEADER
-                                + count * DataFrames.BATCH_ENTRY);
+        ByteBuffer out = wire.out.room(DataFrames.batchHead(count));
+        int start = out.position();
         DataFrames.header(
                 out,
                 size,
@@ -87,6 +84,7 @@ public final class BatchDataClient extends DataClient {
             scratch.next();
             out.putLong(scratch.remoteAddress()).putLong(scratch.bytes());
         }
+        DataFrames.pad(out, out.position() - start);
         if (write) {
             resetSum();
             for (int i = 0; i < count; i++) {
@@ -95,7 +93,7 @@ public final class BatchDataClient extends DataClient {
             }
             if (sum != null) {
                 wire.out.sendPieces(); // summed by then
-                wire.out.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+                DataFrames.trailer(wire.out.room(DataFrames.TRAILER), (int) sum.getValue());
             }
         } else {
             pieces.moveTo(scratch);
@@ -109,9 +107,11 @@ public final class BatchDataClient extends DataClient {
     public void fence(Wire wire, long[] tokens) throws IOException {
         for (long each : tokens) {
             if (each != 0) {
-                ByteBuffer out = wire.out.room(DataFrames.HEADER + DataFrames.BATCH_HEADER);
+                ByteBuffer out = wire.out.room(DataFrames.batchHead(0));
+                int start = out.position();
                 DataFrames.header(out, 0, 0, DataFrames.FENCE);
                 out.putLong(incarnation).putLong(0).putLong(each);
+                DataFrames.pad(out, out.position() - start);
             }
         }
         wire.out.flush();
@@ -121,6 +121,7 @@ public final class BatchDataClient extends DataClient {
                 int code = in.getInt();
                 int magic = in.getInt();
                 in.getLong();
+                DataFrames.unpad(in, DataFrames.STATUS_FIELDS);
                 if (magic != DataFrames.BATCH_MAGIC || code != 0) {
                     throw new KvFerryException(
                             ErrorCode.ofWire(code).orElse(ErrorCode.PROTOCOL),
@@ -147,6 +148,7 @@ public final class BatchDataClient extends DataClient {
             ByteBuffer trailer = wire.in.need(DataFrames.TRAILER);
             boolean intact = trailer.getInt() == (int) sum.getValue();
             trailer.getInt();
+            DataFrames.unpad(trailer, DataFrames.TRAILER_FIELDS);
             if (!intact) {
                 throw new KvFerryException(
                         ErrorCode.CORRUPT,
@@ -166,6 +168,7 @@ public final class BatchDataClient extends DataClient {
         int code = in.getInt();
         int magic = in.getInt();
         long refused = in.getLong();
+        DataFrames.unpad(in, DataFrames.STATUS_FIELDS);
         if (magic != DataFrames.BATCH_MAGIC) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL,

@@ -73,8 +73,7 @@ final class BatchServer {
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return false;
         }
-        boolean awaited =
-                !wire.in.buffered(DataFrames.BATCH_HEADER + count * DataFrames.BATCH_ENTRY);
+        boolean awaited = !wire.in.buffered(DataFrames.batchHead(count) - DataFrames.HEADER);
         if (awaited) {
             wire.beginTogether();
         }
@@ -128,6 +127,7 @@ final class BatchServer {
         long wanted = in.getLong();
         in.getLong();
         long ended = in.getLong();
+        DataFrames.unpadHead(wire.in, 0);
         wire.begin();
         if (wanted != incarnation) {
             reply(wire, ErrorCode.STALE_INCARNATION.wire(), 0);
@@ -147,6 +147,7 @@ final class BatchServer {
             addresses[i] = entry.getLong();
             lengths[i] = entry.getLong();
         }
+        DataFrames.unpadHead(wire.in, count);
     }
 
     private int check(
@@ -227,6 +228,7 @@ final class BatchServer {
         ByteBuffer trailer = wire.in.need(DataFrames.TRAILER);
         boolean intact = trailer.getInt() == (int) sum.getValue();
         trailer.getInt();
+        DataFrames.unpad(trailer, DataFrames.TRAILER_FIELDS);
         return intact;
     }
 
@@ -238,7 +240,7 @@ final class BatchServer {
         }
         wire.out.sendPieces(); // while the regions are held
         if (sum != null) {
-            wire.out.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+            DataFrames.trailer(wire.out.room(DataFrames.TRAILER), (int) sum.getValue());
         }
     }
 

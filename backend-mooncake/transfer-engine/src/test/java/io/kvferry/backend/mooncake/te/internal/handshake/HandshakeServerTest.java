@@ -183,7 +183,7 @@ class HandshakeServerTest {
         assertThat(ask(frame(1, native0312)).substring(9))
                 .matches(
                         ("\\{\"buffers\":\\[\\{\"addr\":%d,\"length\":1048576,\"name\":\"%s\"}],"
-                                        + "\"kvferry\":\\{\"incarnation\":\"%s\",\"shared\":(true|false),\"version\":2},"
+                                        + "\"kvferry\":\\{\"incarnation\":\"%s\",\"shared\":(true|false),\"version\":3},"
                                         + "\"name\":\"%s\",\"protocol\":\"tcp\",\"tcp_data_port\":\\d+,"
                                         + "\"tcp_proto_version\":2,"
                                         + "\"timestamp\":\"\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d\\.\\d{6}\"}\n")
