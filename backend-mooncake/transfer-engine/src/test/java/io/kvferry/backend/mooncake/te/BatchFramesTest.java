@@ -48,11 +48,7 @@ class BatchFramesTest {
     private static JavaTransferEngine engine(boolean checksum) {
         return JavaTransferEngine.start(
                 EngineConfig.from(
-                        Map.of(
-                                "checksum",
-                                String.valueOf(checksum),
-                                "shared-memory",
-                                "false")));
+                        Map.of("checksum", String.valueOf(checksum), "shared-memory", "false")));
     }
 
     private static Ranges twoRanges(RegisteredMemory near) {
