@@ -15,6 +15,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
@@ -50,6 +51,9 @@ class TransferModesTest {
             return JavaTransferEngine.start(EngineConfig.from(new HashMap<>(settings)));
         }
     }
+
+    /// Around what goes through a staging buffer, and what one call moves.
+    private static final int[] LENGTHS = {1, 62, 4095, 32_767, 65_536, 262_144, 300_000};
 
     private JavaTransferEngine here;
     private JavaTransferEngine there;
@@ -107,8 +111,7 @@ class TransferModesTest {
                     .as("%d bytes", bytes)
                     .isEqualTo(-1);
             if (bytes < size) {
-                assertThat(far.memory().get(java.lang.foreign.ValueLayout.JAVA_BYTE, bytes))
-                        .isZero();
+                assertThat(far.memory().get(ValueLayout.JAVA_BYTE, bytes)).isZero();
             }
         }
         Bytes.fill(far.memory(), 2);
@@ -122,6 +125,61 @@ class TransferModesTest {
             assertThat(Bytes.mismatch(near.memory(), 0, bytes, 2))
                     .as("%d bytes", bytes)
                     .isEqualTo(-1);
+        }
+    }
+
+    /// Short and long ranges that touch each other or leave gaps, in both directions: every byte of
+    /// both memories is where it belongs, also between the ranges.
+    @ParameterizedTest
+    @EnumSource
+    void movesRandomRangesAndNothingElse(Mode mode) {
+        start(mode);
+        int size = 4 << 20;
+        RegisteredMemory near = memory(here, mode, size);
+        RegisteredMemory far = memory(there, mode, size);
+        String peer = there.info().segmentName();
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        for (int turn = 0; turn < 30; turn++) {
+            Bytes.fill(near.memory(), random.nextInt());
+            Bytes.fill(far.memory(), random.nextInt());
+            boolean write = random.nextBoolean();
+            RegisteredMemory source = write ? near : far;
+            RegisteredMemory target = write ? far : near;
+            byte[] sent = source.memory().toArray(ValueLayout.JAVA_BYTE);
+            byte[] expected = target.memory().toArray(ValueLayout.JAVA_BYTE);
+            Ranges ranges = null;
+            int from = 0;
+            int to = 0;
+            while (true) {
+                int bytes = LENGTHS[random.nextInt(LENGTHS.length)] + random.nextInt(3);
+                from += random.nextBoolean() ? 0 : random.nextInt(5000);
+                to += random.nextBoolean() ? 0 : random.nextInt(5000);
+                if (Math.max(from, to) + bytes > size) {
+                    break;
+                }
+                System.arraycopy(sent, from, expected, to, bytes);
+                long local = near.address() + (write ? from : to);
+                long remote = far.address() + (write ? to : from);
+                ranges =
+                        ranges == null
+                                ? Ranges.of(local, remote, bytes)
+                                : ranges.add(local, remote, bytes);
+                from += bytes;
+                to += bytes;
+            }
+            var outcome =
+                    here.transfer(
+                            write
+                                    ? EngineRequest.write(peer, ranges, soon())
+                                    : EngineRequest.read(peer, ranges, soon()));
+            assertThat(outcome).as("seed %d, turn %d", seed, turn).isInstanceOf(Completed.class);
+            assertThat(target.memory().toArray(ValueLayout.JAVA_BYTE))
+                    .as("target, seed %d, turn %d", seed, turn)
+                    .isEqualTo(expected);
+            assertThat(source.memory().toArray(ValueLayout.JAVA_BYTE))
+                    .as("source, seed %d, turn %d", seed, turn)
+                    .isEqualTo(sent);
         }
     }
 

@@ -15,6 +15,7 @@ import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
 ///
@@ -42,6 +43,8 @@ public final class Wire implements AutoCloseable {
     private final SocketChannel channel;
     private final CallClock clock;
     private final Watchdog watchdog;
+    private final SpinRoom spinRoom;
+    private final AtomicBoolean inUse = new AtomicBoolean();
     private volatile boolean expired;
     private volatile boolean stoppable;
     private volatile boolean stopped;
@@ -49,14 +52,26 @@ public final class Wire implements AutoCloseable {
     /// A wire is watched from here to [#close].
     public Wire(
             SocketChannel channel, EngineConfig config, Watchdog watchdog, Staging.Pair staging) {
+        this(channel, config, watchdog, staging, SpinRoom.OF_PROCESS);
+    }
+
+    /// @param spinRoom that it takes up from [#begin] to [#rest]
+    Wire(
+            SocketChannel channel,
+            EngineConfig config,
+            Watchdog watchdog,
+            Staging.Pair staging,
+            SpinRoom spinRoom) {
         this.channel = channel;
+        this.spinRoom = spinRoom;
         this.clock = new CallClock(config.stallTimeout());
         this.in =
                 new WireInput(
                         channel,
                         clock,
                         staging.in(),
-                        TimeUnit.MICROSECONDS.toNanos(config.spinMicros()));
+                        TimeUnit.MICROSECONDS.toNanos(config.spinMicros()),
+                        spinRoom);
         this.out = new WireOutput(channel, clock, staging.out());
         this.watchdog = watchdog;
         watchdog.watch(this);
@@ -65,6 +80,7 @@ public final class Wire implements AutoCloseable {
     /// Starts the clocks: from now on no call may stall longer than the stall limit, nor pass the
     /// deadline.
     public void begin(Deadline deadline) {
+        use(true);
         clock.begin(deadline);
         in.begin();
         out.begin();
@@ -73,6 +89,7 @@ public final class Wire implements AutoCloseable {
     /// As [#begin], with the stall limit only, which then counts for each 64 KiB: no peer may be
     /// slower.
     public void begin() {
+        use(true);
         clock.begin();
         in.begin();
         out.begin();
@@ -87,6 +104,18 @@ public final class Wire implements AutoCloseable {
     /// Stops the clocks: the connection may now rest as long as it likes.
     public void rest() {
         clock.rest();
+        use(false);
+    }
+
+    /// Once for each change: a wire begins several times before it rests, and is closed by others.
+    private void use(boolean now) {
+        if (inUse.get() != now && inUse.compareAndSet(!now, now)) {
+            if (now) {
+                spinRoom.enter();
+            } else {
+                spinRoom.exit();
+            }
+        }
     }
 
     /// Whether the peer is on this host.

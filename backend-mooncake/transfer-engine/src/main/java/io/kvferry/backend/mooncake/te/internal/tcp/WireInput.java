@@ -28,6 +28,7 @@ final class WireInput {
     private final SocketChannel channel;
     private final CallClock clock;
     private final long spinNanos;
+    private final SpinRoom spinRoom;
     private final ByteBuffer staging;
     private final ByteBuffer view;
     private final MemorySegment segment;
@@ -53,11 +54,17 @@ final class WireInput {
 
     private long received;
 
-    /// @param spinNanos how long it looks again and again before it sleeps
-    WireInput(SocketChannel channel, CallClock clock, ByteBuffer staging, long spinNanos) {
+    /// @param spinNanos how long it looks again and again before it sleeps, while there is room
+    WireInput(
+            SocketChannel channel,
+            CallClock clock,
+            ByteBuffer staging,
+            long spinNanos,
+            SpinRoom spinRoom) {
         this.channel = channel;
         this.clock = clock;
         this.spinNanos = spinNanos;
+        this.spinRoom = spinRoom;
         this.staging = staging;
         this.view = staging.duplicate();
         this.segment = MemorySegment.ofBuffer(staging.duplicate().clear());
@@ -116,7 +123,7 @@ final class WireInput {
             return true;
         }
         staging.clear().limit(readAhead());
-        long began = spin();
+        long began = spinAtRest();
         int got = channel.read(staging);
         spun(began);
         staging.flip();
@@ -277,10 +284,10 @@ final class WireInput {
         return got;
     }
 
-    /// Before a read of what comes first: looks again and again for a moment while that pays,
-    /// because putting a thread to sleep and waking it costs more than a short range itself. A look
-    /// is one call, which says how much can be read; at the end of the stream that is nothing, and
-    /// the read behind says so.
+    /// Before a read of what comes first: looks again and again for a moment while that pays and
+    /// there are processors for it, because putting a thread to sleep and waking it costs more than
+    /// a short range itself. A look is one call, which says how much can be read; at the end of the
+    /// stream that is nothing, and the read behind says so.
     ///
     /// @return when it began, for [#spun]
     private long spin() throws IOException {
@@ -290,11 +297,26 @@ final class WireInput {
         long began = System.nanoTime();
         if (spinPays) {
             InputStream input = arriving();
-            while (input.available() == 0 && System.nanoTime() - began < spinNanos) {
+            while (spinRoom.suffices()
+                    && input.available() == 0
+                    && System.nanoTime() - began < spinNanos) {
                 Thread.yield(); // the peer may need this very processor
             }
         }
         return began;
+    }
+
+    /// As [#spin], on a connection that is not in use.
+    private long spinAtRest() throws IOException {
+        if (spinNanos == 0) {
+            return 0;
+        }
+        spinRoom.enter();
+        try {
+            return spin();
+        } finally {
+            spinRoom.exit();
+        }
     }
 
     /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.

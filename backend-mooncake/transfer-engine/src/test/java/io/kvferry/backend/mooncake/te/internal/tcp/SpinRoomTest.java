@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Map;
+import java.util.Random;
+
+class SpinRoomTest {
+    @Test
+    void hasRoomForOneConnectionForEachTwoProcessors() {
+        var single = new SpinRoom(1);
+        single.enter();
+        assertThat(single.suffices()).as("one processor").isFalse();
+        var room = new SpinRoom(5);
+        room.enter();
+        room.enter();
+        assertThat(room.suffices()).as("two connections, five processors").isTrue();
+        room.enter();
+        assertThat(room.suffices()).as("three connections, five processors").isFalse();
+        room.exit();
+        assertThat(room.suffices()).isTrue();
+    }
+
+    /// However its calls follow each other: a wire takes one place from its first beginning until
+    /// it rests or is closed, whoever closes it.
+    @ParameterizedTest
+    @ValueSource(longs = {1, 2, 3})
+    void aWireTakesOnePlaceWhileItIsInUse(long seed) throws Exception {
+        var random = new Random(seed);
+        var room = new SpinRoom(8);
+        var config = EngineConfig.from(Map.of());
+        try (var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress());
+                var watchdog = new Watchdog("test")) {
+            for (int turn = 0; turn < 40; turn++) {
+                var wires = new ArrayList<Wire>();
+                var used = new boolean[4];
+                for (int i = 0; i < used.length; i++) {
+                    wires.add(wire(server, config, watchdog, room));
+                }
+                for (int step = 0; step < 50; step++) {
+                    int i = random.nextInt(used.length);
+                    int call = random.nextInt(4);
+                    switch (call) {
+                        case 0 -> wires.get(i).begin();
+                        case 1 -> wires.get(i).begin(Deadline.in(Duration.ofHours(1)));
+                        case 2 -> wires.get(i).beginTogether();
+                        default -> wires.get(i).rest();
+                    }
+                    used[i] = call < 3;
+                    int taken = 0;
+                    for (boolean each : used) {
+                        taken += each ? 1 : 0;
+                    }
+                    assertThat(room.taken()).isEqualTo(taken);
+                }
+                var closers = new ArrayList<Thread>();
+                for (var wire : wires) {
+                    for (int i = 0; i < 2; i++) {
+                        closers.add(Thread.ofPlatform().start(wire::close));
+                    }
+                    wire.rest();
+                }
+                for (var closer : closers) {
+                    assertThat(closer.join(Duration.ofSeconds(20))).isTrue();
+                }
+                assertThat(room.taken()).as("all are closed").isZero();
+            }
+        }
+    }
+
+    private static Wire wire(
+            ServerSocket server, EngineConfig config, Watchdog watchdog, SpinRoom room)
+            throws IOException {
+        var channel = SocketChannel.open(server.getLocalSocketAddress());
+        server.accept().close();
+        return new Wire(channel, config, watchdog, Staging.Pair.allocate(), room);
+    }
+}
