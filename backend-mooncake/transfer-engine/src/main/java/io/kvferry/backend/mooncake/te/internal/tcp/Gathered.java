@@ -15,7 +15,7 @@ import java.util.zip.CRC32C;
 /// regions, and between them what passes through a staging buffer. Made once for a connection.
 ///
 /// A call over more than one buffer costs two small objects for each, which the JDK makes (40 bytes
-/// together); one over a single buffer costs none.
+/// together); one over a single buffer costs none. So pieces that touch each other share a buffer.
 ///
 /// Threading: the thread that uses the connection.
 final class Gathered {
@@ -43,6 +43,13 @@ final class Gathered {
     private final @Nullable RegionViews[] views = new @Nullable RegionViews[MOST_PIECES];
 
     private int nextViews;
+
+    /// The region of the last buffer, null where that is no piece.
+    private @Nullable Region lastRegion;
+
+    /// Where the last piece ends in it.
+    private long lastEnd;
+
     private int count;
     private int pieces;
     private long bytes;
@@ -65,6 +72,7 @@ final class Gathered {
     }
 
     void addStaged(ByteBuffer staged) {
+        lastRegion = null;
         unsummed[count] = -1;
         buffers[count++] = staged;
     }
@@ -73,6 +81,26 @@ final class Gathered {
     ///
     /// @return bytes added
     int addPiece(Region region, long offset, long most) {
+        int length = region == lastRegion && offset == lastEnd ? extendLast(most) : 0;
+        if (length == 0) {
+            length = addBuffer(region, offset, most);
+        }
+        lastRegion = region;
+        lastEnd = offset + length;
+        bytes += length;
+        return length;
+    }
+
+    /// @return bytes by which the last buffer grew; 0 at the end of its view
+    private int extendLast(long most) {
+        ByteBuffer last = buffers[count - 1];
+        long room = Math.min(MOST_BYTES - bytes, last.capacity() - last.limit());
+        int length = (int) Math.min(most, room);
+        last.limit(last.limit() + length);
+        return length;
+    }
+
+    private int addBuffer(Region region, long offset, long most) {
         RegionViews of = views[nextViews];
         if (of == null) {
             of = new RegionViews();
@@ -84,7 +112,6 @@ final class Gathered {
         unsummed[count] = piece.position();
         buffers[count++] = piece;
         pieces++;
-        bytes += length;
         return length;
     }
 
@@ -130,6 +157,9 @@ final class Gathered {
             done++;
         }
         count -= done;
+        if (count == 0) {
+            lastRegion = null;
+        }
         System.arraycopy(buffers, done, buffers, 0, count);
         System.arraycopy(unsummed, done, unsummed, 0, count);
         Arrays.fill(buffers, count, count + done, NONE);
@@ -152,5 +182,6 @@ final class Gathered {
         count = 0;
         pieces = 0;
         bytes = 0;
+        lastRegion = null;
     }
 }
