@@ -38,9 +38,9 @@ import java.util.Set;
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
 /// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
 /// for every block of a turn. Both have huge pages, as the engine's memory. In its other form
-/// [ColdMemory] does that too, with all the calls of the store and a pass over the bytes in place
-/// of the checksum: what a ratio to it lacks of one is the program's, what a ratio to the others
-/// lacks beside is the price of gathering and of the checks.
+/// [ColdMemory] does that too, with all the calls of the store and CRC32C of all bytes: what a
+/// ratio to it lacks of one is the program's, what a ratio to the others lacks beside is the price
+/// of gathering and of the checks.
 ///
 /// The limits make their files in the folders in which the store makes its own, one per thread, so
 /// that nobody's threads wait for each other's changes of a folder. File systems such as ext4

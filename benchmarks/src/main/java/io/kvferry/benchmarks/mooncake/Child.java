@@ -10,12 +10,22 @@ import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/// A program of others that serves while a measurement runs; killed at the end.
+/// A program of others that serves while a measurement runs; killed at the end, also when a signal
+/// ends the measurement.
 public final class Child implements AutoCloseable {
+    private static final Set<Process> RUNNING = ConcurrentHashMap.newKeySet();
+
+    static {
+        var end = new Thread(() -> RUNNING.forEach(Process::destroyForcibly));
+        Runtime.getRuntime().addShutdownHook(end);
+    }
+
     private final Process process;
     private final BufferedReader out;
 
@@ -30,7 +40,10 @@ public final class Child implements AutoCloseable {
             throws IOException {
         var builder = new ProcessBuilder(command).redirectErrorStream(true);
         builder.environment().putAll(environment);
-        return builder.start();
+        var process = builder.start();
+        RUNNING.add(process);
+        var _ = process.onExit().thenAccept(RUNNING::remove);
+        return process;
     }
 
     /// Reads its output up to the first match and returns the group of it; the rest is thrown away.

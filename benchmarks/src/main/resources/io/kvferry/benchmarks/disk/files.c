@@ -16,8 +16,9 @@
 // of another name in the folder of its thread, writes it, sets its time and renames it into one of
 // SUBFOLDERS folders of limit-blocks, which is two folders above the first of FOLDERS. Buffered it gathers the ranges in pieces and writes the header of a file
 // with several pieces once more at the end; a load reads smaller pieces and scatters them. Direct
-// both copy through a buffer of each thread. In place of a checksum all bytes are added up, which
-// reads them as a checksum does and computes less.
+// both copy through a buffer of each thread. The checksum is CRC32C where the processor has an
+// instruction for it, in three parts at once, as the JDK's; what would join the parts is left out.
+// Elsewhere all bytes are added up.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,9 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <nmmintrin.h>
+#endif
 
 enum {
     ARGUMENTS = 10,
@@ -55,7 +59,7 @@ struct tools {
     struct iovec ranges[MOST_RANGES];
     int count;
     size_t listed; // bytes in the ranges
-    uint64_t sum;  // in place of the checksum
+    uint64_t sum;  // of the bytes, see checksum
 };
 
 // How far a file has been moved between its ranges in memory.
@@ -103,13 +107,39 @@ static void move(int fd, const char *path, char *place, size_t length, off_t at)
     }
 }
 
-static void add_up(struct tools *t, const char *from, size_t length) {
-    uint64_t sum = 0, word;
-    for (size_t i = 0; i + sizeof word <= length; i += sizeof word) {
-        memcpy(&word, from + i, sizeof word);
-        sum += word;
+static uint64_t word(const char *from, size_t index) {
+    uint64_t w;
+    memcpy(&w, from + index * sizeof w, sizeof w);
+    return w;
+}
+
+static uint64_t added(const char *from, size_t words) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < words; i++) sum += word(from, i);
+    return sum;
+}
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) static uint64_t crc(const char *from, size_t words) {
+    uint64_t a = 0, b = 0, c = 0;
+    size_t third = words / 3;
+    for (size_t i = 0; i < third; i++) {
+        a = _mm_crc32_u64(a, word(from, i));
+        b = _mm_crc32_u64(b, word(from, third + i));
+        c = _mm_crc32_u64(c, word(from, 2 * third + i));
     }
-    t->sum += sum;
+    for (size_t i = 3 * third; i < words; i++) a = _mm_crc32_u64(a, word(from, i));
+    return a ^ b ^ c;
+}
+#endif
+
+static void checksum(struct tools *t, const char *from, size_t length) {
+    size_t words = length / sizeof(uint64_t);
+#ifdef __x86_64__
+    t->sum += __builtin_cpu_supports("sse4.2") ? crc(from, words) : added(from, words);
+#else
+    t->sum += added(from, words);
+#endif
 }
 
 // The part of the next range that `most` bytes hold.
@@ -143,7 +173,7 @@ static void gather(int fd, struct tools *t, long file) {
         if (end - from <= room + SAVED_AT_ONCE / 4) room = end - from;
         while (room > 0 && from < end && t->count < MOST_RANGES - 1) {
             struct iovec v = next_range(&p, least(room, end - from));
-            add_up(t, v.iov_base, v.iov_len);
+            checksum(t, v.iov_base, v.iov_len);
             list(t, v);
             room -= v.iov_len;
             from += v.iov_len;
@@ -172,7 +202,7 @@ static void save(long file, struct tools *t) {
         for (size_t at = header; at < header + bytes;) {
             struct iovec v = next_range(&p, bytes);
             memcpy(t->staging + at, v.iov_base, v.iov_len);
-            add_up(t, t->staging + at, v.iov_len);
+            checksum(t, t->staging + at, v.iov_len);
             at += v.iov_len;
         }
         move(fd, temporary, t->staging, align(header + bytes), 0);
@@ -197,7 +227,7 @@ static void load(long file, struct tools *t) {
         size_t wanted = front + piece;
         move(fd, path, t->staging, direct ? align(wanted) : wanted,
              (off_t) (at == 0 ? 0 : header + at));
-        add_up(t, t->staging + front, piece);
+        checksum(t, t->staging + front, piece);
         for (size_t done = 0; done < piece;) {
             struct iovec v = next_range(&p, piece - done);
             memcpy(v.iov_base, t->staging + front + done, v.iov_len);

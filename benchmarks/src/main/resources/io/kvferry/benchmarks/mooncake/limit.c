@@ -38,7 +38,7 @@
 #include <unistd.h>
 
 enum { WRITE = 1, READ = 2, CPU = 3, MOST_RANGES = 4096, MOST_VECTORS = 256, MOST_LANES = 256, SOCKET_BUFFER = 512 << 10 };
-static const size_t CALL_BYTES = 256 << 10, HUGE_PAGE = 2 << 20;
+static const size_t CALL_BYTES = 512 << 10, HUGE_PAGE = 2 << 20;
 
 struct range { uint64_t offset, bytes; };
 struct head { uint32_t kind, count; };

@@ -38,7 +38,8 @@ import java.util.TreeMap;
 /// @param connectTimeout of one connection attempt
 /// @param handshakeTimeout of one handshake exchange, both roles
 /// @param stallTimeout longest wait without any progress on a data connection in use; a peer that
-///   is served has to move 64 KiB of its request in it, or the rest
+///   is served has to send 64 KiB of its request in it, or take 512 KiB of what it asked for, or
+///   the rest
 /// @param drainTimeout wait of an unregistration before it cuts off peers that use the memory
 /// @param handshakeMaxBytes bound of one handshake frame
 /// @param maxNotifications received from one host and not yet taken; beyond it senders are refused

@@ -20,12 +20,12 @@ import java.util.zip.CRC32C;
 /// Threading: the thread that uses the connection.
 final class Gathered {
     /// Pieces of regions in one call at most.
-    private static final int MOST_PIECES = 8;
+    private static final int MOST_PIECES = 16;
 
     /// Bytes of regions in one call at most: the stall clock starts anew with each, the peer can
     /// start on them while the next is under way, and they are still in the cache when they are
-    /// summed.
-    private static final int MOST_BYTES = 256 << 10;
+    /// summed. Half as many take a tenth more time.
+    private static final int MOST_BYTES = 512 << 10;
 
     /// Parts of a staging buffer in one call at most: before each piece and behind the last.
     static final int MOST_STAGED = MOST_PIECES + 1;

@@ -289,9 +289,9 @@ final class WireInput {
     /// a short range itself. A look is one call, which says how much can be read; at the end of the
     /// stream that is nothing, and the read behind says so.
     ///
-    /// @return when it began, for [#spun]
+    /// @return when it began, for [#spun]; 0 where it may not
     private long spin() throws IOException {
-        if (spinNanos == 0) {
+        if (spinNanos == 0 || !spinRoom.suffices()) {
             return 0;
         }
         long began = System.nanoTime();
@@ -329,7 +329,7 @@ final class WireInput {
 
     /// Behind that read.
     private void spun(long began) {
-        if (spinNanos > 0) {
+        if (began != 0) {
             spinPays = System.nanoTime() - began < spinNanos;
         }
     }
