@@ -148,7 +148,7 @@ class TransferModesTest {
             RegisteredMemory target = write ? far : near;
             byte[] sent = source.memory().toArray(ValueLayout.JAVA_BYTE);
             byte[] expected = target.memory().toArray(ValueLayout.JAVA_BYTE);
-            Ranges ranges = null;
+            var ranges = new Ranges(64);
             int from = 0;
             int to = 0;
             while (true) {
@@ -161,10 +161,7 @@ class TransferModesTest {
                 System.arraycopy(sent, from, expected, to, bytes);
                 long local = near.address() + (write ? from : to);
                 long remote = far.address() + (write ? to : from);
-                ranges =
-                        ranges == null
-                                ? Ranges.of(local, remote, bytes)
-                                : ranges.add(local, remote, bytes);
+                ranges.add(local, remote, bytes);
                 from += bytes;
                 to += bytes;
             }
