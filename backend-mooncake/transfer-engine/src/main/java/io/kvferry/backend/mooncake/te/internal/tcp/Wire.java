@@ -15,7 +15,7 @@ import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
 ///
@@ -28,6 +28,13 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public final class Wire implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
+
+    /// Whether it takes a place of the [SpinRoom].
+    private enum Use {
+        RESTING,
+        IN_USE,
+        CLOSED
+    }
 
     /// Ranges from this size on bypass the staging buffers.
     static final int DIRECT_FROM = 32 << 10;
@@ -44,7 +51,7 @@ public final class Wire implements AutoCloseable {
     private final CallClock clock;
     private final Watchdog watchdog;
     private final SpinRoom spinRoom;
-    private final AtomicBoolean inUse = new AtomicBoolean();
+    private final AtomicReference<Use> use = new AtomicReference<>(Use.RESTING);
     private volatile boolean expired;
     private volatile boolean stoppable;
     private volatile boolean stopped;
@@ -107,9 +114,10 @@ public final class Wire implements AutoCloseable {
         use(false);
     }
 
-    /// Once for each change: a wire begins several times before it rests, and is closed by others.
+    /// Once for each change: a wire begins several times before it rests, and others may close it.
     private void use(boolean now) {
-        if (inUse.get() != now && inUse.compareAndSet(!now, now)) {
+        Use from = now ? Use.RESTING : Use.IN_USE;
+        if (use.get() == from && use.compareAndSet(from, now ? Use.IN_USE : Use.RESTING)) {
             if (now) {
                 spinRoom.enter();
             } else {
@@ -263,6 +271,9 @@ public final class Wire implements AutoCloseable {
     public void close() {
         end();
         watchdog.forget(this);
-        rest();
+        clock.rest();
+        if (use.getAndSet(Use.CLOSED) == Use.IN_USE) { // whoever begins after this takes no place
+            spinRoom.exit();
+        }
     }
 }

@@ -73,6 +73,7 @@ class SpinRoomTest {
                         closers.add(Thread.ofPlatform().start(wire::close));
                     }
                     wire.rest();
+                    wire.begin(); // before it is closed, between or after
                 }
                 for (var closer : closers) {
                     assertThat(closer.join(Duration.ofSeconds(20))).isTrue();
