@@ -33,8 +33,9 @@ import java.util.concurrent.locks.LockSupport;
 final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int LAYERS = 32;
 
-    /// Files in flight.
-    private static final int WINDOW = 32;
+    /// Files in flight for each thread that reads. They are refilled when half of them are done,
+    /// and by then some threads should not have run out of work already.
+    private static final int WINDOW_OF_THREAD = 4;
 
     /// Files that one lookup asks for.
     private static final int PROMPT = 64;
@@ -57,6 +58,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private volatile long awaited = Long.MAX_VALUE;
     private final int blocks;
     private final int run;
+    private final int window;
 
     /// @param run blocks of `blockBytes` in one file
     /// @param full whether the store has room for these blocks and no more
@@ -71,6 +73,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         this.folder = folder;
         this.blocks = blocks;
         this.run = run;
+        this.window = WINDOW_OF_THREAD * threads.readers();
         long header = AlignedStaging.align(HEADER_BYTES + 8L * LAYERS * run);
         long fileBytes = header + AlignedStaging.align(blockBytes * run);
         store =
@@ -79,7 +82,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                 .withQuota(full ? blocks / run * fileBytes : 1L << 50, 1, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
                                 .withKey(key())
-                                .with(threads.pools(2 * WINDOW))
+                                .with(threads.pools(2 * window))
                                 .with(
                                         new StoreConfig.Times(
                                                 Duration.ofMinutes(2),
@@ -137,8 +140,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         long start = System.nanoTime();
         long base = done.get();
         for (int i = 0; i < keys.size(); i++) {
-            if (done.get() <= base + i - WINDOW) { // full: one wake-up for many blocks
-                await(base + i - WINDOW / 2);
+            if (done.get() <= base + i - window) { // full: one wake-up for many blocks
+                await(base + i - window / 2);
             }
             boolean accepted =
                     save

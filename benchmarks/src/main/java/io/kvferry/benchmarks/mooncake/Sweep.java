@@ -9,7 +9,6 @@ import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.benchmarks.ProcessCost;
-import io.kvferry.benchmarks.Table;
 import io.kvferry.spi.Deadline;
 
 import java.time.Duration;
@@ -41,6 +40,7 @@ final class Sweep {
     private final Optional<LimitProgram> limit;
     private final Peers peers;
     private final int rounds;
+    private final Results results;
 
     /// @param path as the outcome of a transfer names it
     /// @param mostLanes of one transfer
@@ -53,7 +53,8 @@ final class Sweep {
             int mostLanes,
             Optional<LimitProgram> limit,
             Peers peers,
-            int rounds) {
+            int rounds,
+            Results results) {
         this.engine = engine;
         this.target = target;
         this.memory = memory;
@@ -63,6 +64,7 @@ final class Sweep {
         this.limit = limit;
         this.peers = peers;
         this.rounds = rounds;
+        this.results = results;
     }
 
     private boolean withinMemory() {
@@ -98,40 +100,16 @@ final class Sweep {
         var ranges = Ranges.of(memory.address(), target.address, 4096);
         var nanos = new long[count];
         readTimes(ranges, new long[2 * count]);
-        var middles = new double[rounds];
-        var tails = new double[rounds];
-        var ratios = new double[rounds];
-        var tailRatios = new double[rounds];
-        long allocated = 0;
         for (int round = 0; round < rounds; round++) {
             long before = Allocation.ofAllThreads();
             readTimes(ranges, nanos);
-            allocated += Allocation.ofAllThreads() - before;
+            long allocated = Allocation.ofAllThreads() - before;
             Arrays.sort(nanos);
-            middles[round] = at(nanos, 0.5) / 1e3;
-            tails[round] = at(nanos, 0.99) / 1e3;
-            if (limit.isPresent()) {
-                var bare = limit.get().ping(4096, count);
-                ratios[round] = middles[round] * 1e3 / bare[0];
-                tailRatios[round] = tails[round] * 1e3 / bare[1];
-            }
+            results.trips(
+                    nanos,
+                    limit.isPresent() ? limit.get().ping(4096, count) : new long[0],
+                    allocated);
         }
-        var table =
-                new Table(
-                        "4 KiB READ: min, median, max",
-                        "p50 us",
-                        "p99 us",
-                        "p50 by C ping-pong's",
-                        "p99 by its",
-                        "heap B/transfer");
-        table.row(
-                way,
-                Rounds.spread(middles),
-                Rounds.spread(tails),
-                limit.isPresent() ? Rounds.spread(ratios) : "-",
-                limit.isPresent() ? Rounds.spread(tailRatios) : "-",
-                allocated / ((long) rounds * count));
-        table.print();
     }
 
     private void readTimes(Ranges ranges, long[] nanos) {
@@ -145,31 +123,12 @@ final class Sweep {
     /// @param length of what this engine measures in one round, about; the limit moves as much
     /// @param peerSeconds that a peer runs for in one round
     void run(List<Shape> shapes, Duration length, int peerSeconds) throws Exception {
-        var table =
-                new Table(
-                        way,
-                        "threads",
-                        "block",
-                        "ranges",
-                        "lanes",
-                        "GB/s",
-                        "limit GB/s",
-                        "of limit: min, median, max",
-                        "CPU ms/GB",
-                        "limit's",
-                        "Mooncake GB/s",
-                        "times Mooncake: min, median, max",
-                        "its CPU ms/GB",
-                        "p50 us",
-                        "p99 us",
-                        "heap B/transfer");
         for (Operation operation : Operation.values()) {
             warmUp(shapes.stream().filter(shape -> shape.operation() == operation).toList());
         }
         for (Shape shape : shapes) {
-            row(table, shape, length, peerSeconds);
+            row(shape, length, peerSeconds);
         }
-        table.print();
     }
 
     /// Runs all shapes in turns, so that what rows measure has been compiled.
@@ -185,7 +144,7 @@ final class Sweep {
         }
     }
 
-    private void row(Table table, Shape shape, Duration length, int peerSeconds) throws Exception {
+    private void row(Shape shape, Duration length, int peerSeconds) throws Exception {
         int lanes =
                 shape.lanes(
                         withinMemory() && shape.bytes() / shape.threads() < 2 * COPY_SHARE
@@ -200,42 +159,24 @@ final class Sweep {
         for (Worker worker : workers) {
             worker.nanos = new long[rounds * perRound];
         }
-        var ours = new Rounds();
-        var limits = new Rounds();
-        var mooncake = new Rounds();
+        var row = results.row(shape, lanes);
         long allocated = 0;
         for (int round = 0; round < rounds; round++) {
             if (limit.isPresent()) {
-                limits.add(
+                row.limits.add(
                         withinMemory()
                                 ? limit.get().copy(shape, lanes, perRound)
                                 : limit.get().move(shape, lanes, perRound));
             }
             runAll(workers, Worker::transferOnly, perRound / 4 + 1); // as the limit begins
             var measured = run(shape, workers, perRound);
-            ours.add(measured.run());
+            row.ours.add(measured.run());
             allocated += measured.heapBytes();
-            peers.mooncake(shape, peerSeconds).ifPresent(mooncake::add);
+            peers.mooncake(shape, peerSeconds).ifPresent(row.mooncake::add);
         }
-        long[] nanos = Arrays.stream(workers).flatMapToLong(w -> Arrays.stream(w.nanos)).toArray();
-        Arrays.sort(nanos);
-        table.row(
-                shape.operation(),
-                shape.threads(),
-                shape.block(),
-                shape.batch(),
-                lanes,
-                ours.median(Run::rate),
-                limits.median(Run::rate),
-                ours.ratios(limits),
-                ours.median(Run::cpuMillisPerGb),
-                limits.median(Run::cpuMillisPerGb),
-                mooncake.median(Run::rate),
-                ours.ratios(mooncake),
-                mooncake.median(Run::cpuMillisPerGb),
-                at(nanos, 0.5) / 1e3,
-                at(nanos, 0.99) / 1e3,
-                allocated / nanos.length);
+        row.heap(
+                allocated,
+                Arrays.stream(workers).flatMapToLong(w -> Arrays.stream(w.nanos)).toArray());
     }
 
     /// @param heapBytes that the transfers allocated on this side; what asking the target costs is
@@ -323,9 +264,5 @@ final class Sweep {
         for (var thread : running) {
             thread.join();
         }
-    }
-
-    private static double at(long[] sorted, double quantile) {
-        return sorted[(int) Math.min(sorted.length - 1L, (long) (sorted.length * quantile))];
     }
 }

@@ -46,8 +46,14 @@ public final class TransferEngineBenchmark extends Benchmark {
     @Option(names = "--threads", split = ",", description = "That ask at a time (1, 2).")
     private int @Nullable [] givenThreads;
 
-    @Option(names = "--rounds", description = "Of a row.")
+    @Option(names = "--rounds", description = "Of a row, in each start.")
     private int rounds = 5;
+
+    @Option(
+            names = "--starts",
+            description =
+                    "How often all processes are started afresh; a row has the rounds of all starts.")
+    private int starts = 1;
 
     @Option(names = "--ways", split = ",", description = "Of tcp, crc, v2, shm, cma.")
     private List<String> ways = List.of("tcp", "crc", "v2", "shm", "cma");
@@ -114,25 +120,18 @@ public final class TransferEngineBenchmark extends Benchmark {
         int[] blocks = givenBlocks != null ? givenBlocks : quick ? QUICK_BLOCKS : BLOCKS;
         int[] threads =
                 givenThreads != null ? givenThreads : quick ? new int[] {1} : new int[] {1, 2};
-        long memory = memoryMib << 20;
-        List<Shape> shapes = Shape.sweep(work, threads, blocks, batches, memory);
+        List<Shape> shapes = Shape.sweep(work, threads, blocks, batches, memoryMib << 20);
         if (!alone) {
             Peers.printStreams(shapes, quick);
         }
         for (Way way : WAYS) {
             if (ways.contains(way.name())) {
-                var limit = LimitProgram.start(memory, way.pages());
-                // Mooncake is the peer of the first way only: it has no other.
-                try (var peers =
-                        alone || !way.name().equals("tcp")
-                                ? Peers.none()
-                                : Peers.start(limit, memory)) {
-                    sweep(way, shapes, limit, peers);
-                } finally {
-                    if (limit.isPresent()) {
-                        limit.get().close();
-                    }
+                var results = new Results();
+                for (int start = 0; start < starts; start++) {
+                    start(way, shapes, results);
                 }
+                System.out.println("## " + way.text());
+                results.print(way.text());
             }
         }
         System.out.println(
@@ -142,7 +141,23 @@ public final class TransferEngineBenchmark extends Benchmark {
                         + " sides, of Mooncake with the start of its initiator.");
     }
 
-    private void sweep(Way way, List<Shape> shapes, Optional<LimitProgram> limit, Peers peers)
+    /// One start of all processes, and the rounds in it.
+    private void start(Way way, List<Shape> shapes, Results results) throws Exception {
+        long memory = memoryMib << 20;
+        var limit = LimitProgram.start(memory, way.pages());
+        // Mooncake is the peer of the first way only: it has no other.
+        try (var peers =
+                alone || !way.name().equals("tcp") ? Peers.none() : Peers.start(limit, memory)) {
+            sweep(way, shapes, limit, peers, results);
+        } finally {
+            if (limit.isPresent()) {
+                limit.get().close();
+            }
+        }
+    }
+
+    private void sweep(
+            Way way, List<Shape> shapes, Optional<LimitProgram> limit, Peers peers, Results results)
             throws Exception {
         long memory = memoryMib << 20;
         // What the engine allocates is shared; other memory is as an inference engine has it.
@@ -163,14 +178,14 @@ public final class TransferEngineBenchmark extends Benchmark {
                             config.mostSlices(),
                             limit,
                             peers,
-                            rounds);
+                            rounds,
+                            results);
             place.asking(ProcessHandle.current().pid());
             place.serving(target.pid());
             if (limit.isPresent()) {
                 limit.get().place(place);
             }
             peers.place(place);
-            System.out.println("## " + way.text());
             sweep.latency(quick ? 5_000 : 20_000);
             sweep.run(shapes, quick ? QUICK_ROUND : ROUND, quick ? 1 : 2);
         }

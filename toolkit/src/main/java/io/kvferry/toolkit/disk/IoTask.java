@@ -87,12 +87,16 @@ public abstract class IoTask {
         return (state.get() & PHASE_MASK) == HANGING;
     }
 
-    /// Deadline thread: ends the request if its time has passed.
-    final void expire(long now) {
+    /// Deadline thread: ends the request if its time has passed; whether the deadline is to be
+    /// looked at again: it has not passed, or waits for the I/O thread.
+    final boolean expire(long now) {
         long seen = state.get();
         long phase = seen & PHASE_MASK;
-        if ((phase != QUEUED && phase != IO) || deadlineNanos - now > 0) {
-            return;
+        if (phase == FREE || phase >= ABANDONED) {
+            return false;
+        }
+        if (phase == MEMORY || deadlineNanos - now > 0) {
+            return true;
         }
         // Made first: after the exchange the I/O thread may come back and recycle the request. What
         // it refers to belongs to this use if the exchange succeeds, because the number of the use
@@ -100,7 +104,9 @@ public abstract class IoTask {
         Runnable expiry = expiry(phase == IO);
         if (state.compareAndSet(seen, (seen & ~PHASE_MASK) | (phase == IO ? HANGING : ABANDONED))) {
             expiry.run();
+            return false;
         }
+        return true;
     }
 
     /// Pool: the request is no longer in use.

@@ -5,24 +5,42 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import org.junit.jupiter.api.Test;
 
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
+import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Which threads are woken for which tasks.
+/// Which threads are woken for which tasks, and which tasks end with their deadline.
 class IoPoolTest {
     private static final class Task extends IoTask {
+        private boolean expired;
+        private boolean fails;
+
         @Override
         protected Runnable expiry(boolean inIo) {
-            return () -> {};
+            return () -> {
+                expired = true;
+                if (fails) {
+                    throw new IllegalStateException("of the test");
+                }
+            };
         }
 
         @Override
         protected void clear() {}
 
         void prepare() {
-            prepared(System.nanoTime() + TimeUnit.MINUTES.toNanos(5));
+            prepare(System.nanoTime() + TimeUnit.MINUTES.toNanos(5));
+        }
+
+        void prepare(long deadlineNanos) {
+            expired = false;
+            prepared(deadlineNanos);
         }
     }
 
@@ -58,6 +76,113 @@ class IoPoolTest {
             assertThat(taken.await(60, TimeUnit.SECONDS)).as("round %d", round).isTrue();
             pool.close();
         }
+    }
+
+    /// Random steps of one thread that plays all parts, at a time of its own. The pass over the
+    /// tasks that a passed deadline causes must not be left out for any of them, whatever was
+    /// queued, copied or finished meanwhile; a callback that throws ends one pass only.
+    @Test
+    void eachPassEndsTheTasksWhoseDeadlineHasPassedAndNoOthers() {
+        for (long seed = 0; seed < 300; seed++) {
+            var random = new Random(seed);
+            var pool = new IoPool<>(6, 3, Task::new);
+            var self = new IoPool.ParkedWorker(IoPool.Role.READER, Thread.currentThread());
+            var queued = new ArrayDeque<Task>();
+            var copying = new ArrayList<Task>();
+            var inIo = new ArrayList<Task>();
+            var hanging = new ArrayList<Task>();
+            long now = Long.MAX_VALUE - 500; // the clock may wrap around
+            for (int step = 0; step < 400; step++) {
+                switch (random.nextInt(7)) {
+                    case 0, 1 -> {
+                        Task task = pool.claim(true);
+                        if (task != null) {
+                            task.fails = random.nextInt(8) == 0;
+                            task.prepare(now + random.nextInt(-5, 100));
+                            pool.submit(task, true);
+                            queued.add(task);
+                        }
+                    }
+                    case 2 -> {
+                        if (!queued.isEmpty()) {
+                            Task task = Objects.requireNonNull(pool.take(self));
+                            assertThat(task).isSameAs(queued.remove());
+                            if (task.start()) {
+                                copying.add(task);
+                            } else {
+                                assertThat(task.expired).isTrue();
+                                pool.recycle(task, true);
+                            }
+                        }
+                    }
+                    case 3 ->
+                            take(random, copying)
+                                    .ifPresent(task -> {
+                                        task.enterIo();
+                                        inIo.add(task);
+                                    });
+                    case 4 ->
+                            take(random, inIo)
+                                    .ifPresent(task -> {
+                                        assertThat(task.leaveIo()).isTrue();
+                                        copying.add(task);
+                                    });
+                    case 5 -> {
+                        take(random, random.nextBoolean() ? copying : inIo)
+                                .ifPresent(task -> {
+                                    assertThat(task.finish()).isTrue();
+                                    pool.recycle(task, true);
+                                });
+                        take(random, hanging)
+                                .ifPresent(task -> {
+                                    assertThat(task.leaveIo()).isFalse();
+                                    pool.recycle(task, true);
+                                });
+                    }
+                    default -> {
+                        now += random.nextInt(20);
+                        passes(pool, now);
+                        for (Task task : queued) {
+                            assertExpired(task, now, seed);
+                        }
+                        for (Task task : List.copyOf(inIo)) {
+                            assertExpired(task, now, seed);
+                            if (task.expired) {
+                                inIo.remove(task);
+                                hanging.add(task);
+                            }
+                        }
+                        for (Task task : copying) {
+                            assertThat(task.expired).as("copying, seed %d", seed).isFalse();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// As often as a callback throws.
+    private static void passes(IoPool<Task> pool, long now) {
+        while (true) {
+            try {
+                pool.expire(now);
+                return;
+            } catch (IllegalStateException e) {
+                assertThat(e).hasMessage("of the test");
+            }
+        }
+    }
+
+    private static void assertExpired(Task task, long now, long seed) {
+        assertThat(task.expired)
+                .as("deadline %d at %d, seed %d", task.deadlineNanos(), now, seed)
+                .isEqualTo(task.deadlineNanos() - now <= 0);
+    }
+
+    private static Optional<Task> take(Random random, List<Task> from) {
+        return from.isEmpty()
+                ? Optional.empty()
+                : Optional.of(from.remove(random.nextInt(from.size())));
     }
 
     private static void submit(IoPool<Task> pool, boolean read) {
