@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.IntUnaryOperator;
 import java.util.function.ObjIntConsumer;
 
 /// Measurements of one engine against one target over one way, in rounds: this engine, the limit
@@ -36,21 +37,21 @@ final class Sweep {
     private final RegisteredMemory memory;
     private final String way;
     private final String path;
-    private final int mostLanes;
+    private final IntUnaryOperator mostLanes;
     private final Optional<LimitProgram> limit;
     private final Peers peers;
     private final int rounds;
     private final Results results;
 
     /// @param path as the outcome of a transfer names it
-    /// @param mostLanes of one transfer
+    /// @param mostLanes of one transfer, by how many threads have one at a time
     Sweep(
             JavaTransferEngine engine,
             Target target,
             RegisteredMemory memory,
             String way,
             String path,
-            int mostLanes,
+            IntUnaryOperator mostLanes,
             Optional<LimitProgram> limit,
             Peers peers,
             int rounds,
@@ -149,7 +150,7 @@ final class Sweep {
                 shape.lanes(
                         withinMemory() && shape.bytes() / shape.threads() < 2 * COPY_SHARE
                                 ? 1
-                                : mostLanes,
+                                : mostLanes.applyAsInt(shape.threads()),
                         withinMemory() ? COPY_SHARE : SOCKET_SHARE);
         var workers = new Worker[shape.threads()];
         for (int t = 0; t < workers.length; t++) {

@@ -175,7 +175,7 @@ public final class TransferEngineBenchmark extends Benchmark {
                                     : engine.allocate(memory),
                             way.text(),
                             way.path(),
-                            config.mostSlices(),
+                            threads -> mostLanes(config, way, threads),
                             limit,
                             peers,
                             rounds,
@@ -189,5 +189,14 @@ public final class TransferEngineBenchmark extends Benchmark {
             sweep.latency(quick ? 5_000 : 20_000);
             sweep.run(shapes, quick ? QUICK_ROUND : ROUND, quick ? 1 : 2);
         }
+    }
+
+    /// Of one transfer while others of as many threads are under way: over sockets they share the
+    /// processors unless the settings say otherwise.
+    private static int mostLanes(EngineConfig config, Way way, int threads) {
+        int most = config.mostSlices();
+        return !way.path().equals("tcp") || config.lanesPerTransfer() > 0
+                ? most
+                : Math.clamp(Runtime.getRuntime().availableProcessors() / threads, 1, most);
     }
 }

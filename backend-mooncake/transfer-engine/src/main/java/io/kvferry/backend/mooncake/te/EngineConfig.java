@@ -25,8 +25,8 @@ import java.util.TreeMap;
 /// @param clusterId key prefix with a metadata server, Mooncake's MC_METADATA_CLUSTER_ID; empty for
 ///   none
 /// @param lanesPerPeer data connections to one peer at most
-/// @param lanesPerTransfer data connections that share one large transfer at most; 0 for one per
-///   processor
+/// @param lanesPerTransfer data connections that share one large transfer at most; 0 for as many as
+///   there are processors that no other connection of this process keeps busy
 /// @param socketBufferBytes send and receive buffer of a data connection; 0 bounds them towards
 ///   peers on this host and leaves them to the system elsewhere, see
 ///   [io.kvferry.toolkit.net.DataSockets]
@@ -166,7 +166,8 @@ public record EngineConfig(
         return config;
     }
 
-    /// Data connections that share one large transfer at most; each keeps a thread busy.
+    /// Data connections, or copying threads, that share one large transfer at most; each keeps a
+    /// thread busy.
     public int mostSlices() {
         return Math.min(lanesPerPeer, lanesPerTransfer > 0 ? lanesPerTransfer : PROCESSORS);
     }

@@ -29,7 +29,7 @@ public final class Wire implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
 
-    /// Whether it takes a place of the [SpinRoom].
+    /// Whether it takes a place of the [ProcessorRoom].
     private enum Use {
         RESTING,
         IN_USE,
@@ -50,7 +50,7 @@ public final class Wire implements AutoCloseable {
     private final SocketChannel channel;
     private final CallClock clock;
     private final Watchdog watchdog;
-    private final SpinRoom spinRoom;
+    private final ProcessorRoom processors;
     private final AtomicReference<Use> use = new AtomicReference<>(Use.RESTING);
     private volatile boolean expired;
     private volatile boolean stoppable;
@@ -59,18 +59,18 @@ public final class Wire implements AutoCloseable {
     /// A wire is watched from here to [#close].
     public Wire(
             SocketChannel channel, EngineConfig config, Watchdog watchdog, Staging.Pair staging) {
-        this(channel, config, watchdog, staging, SpinRoom.OF_PROCESS);
+        this(channel, config, watchdog, staging, ProcessorRoom.OF_PROCESS);
     }
 
-    /// @param spinRoom that it takes up from [#begin] to [#rest]
+    /// @param processors of which it takes one from [#begin] to [#rest]
     Wire(
             SocketChannel channel,
             EngineConfig config,
             Watchdog watchdog,
             Staging.Pair staging,
-            SpinRoom spinRoom) {
+            ProcessorRoom processors) {
         this.channel = channel;
-        this.spinRoom = spinRoom;
+        this.processors = processors;
         this.clock = new CallClock(config.stallTimeout());
         this.in =
                 new WireInput(
@@ -78,7 +78,7 @@ public final class Wire implements AutoCloseable {
                         clock,
                         staging.in(),
                         TimeUnit.MICROSECONDS.toNanos(config.spinMicros()),
-                        spinRoom);
+                        processors);
         this.out = new WireOutput(channel, clock, staging.out());
         this.watchdog = watchdog;
         watchdog.watch(this);
@@ -119,9 +119,9 @@ public final class Wire implements AutoCloseable {
         Use from = now ? Use.RESTING : Use.IN_USE;
         if (use.get() == from && use.compareAndSet(from, now ? Use.IN_USE : Use.RESTING)) {
             if (now) {
-                spinRoom.enter();
+                processors.enter();
             } else {
-                spinRoom.exit();
+                processors.exit();
             }
         }
     }
@@ -273,7 +273,7 @@ public final class Wire implements AutoCloseable {
         watchdog.forget(this);
         clock.rest();
         if (use.getAndSet(Use.CLOSED) == Use.IN_USE) { // whoever begins after this takes no place
-            spinRoom.exit();
+            processors.exit();
         }
     }
 }

@@ -28,7 +28,7 @@ final class WireInput {
     private final SocketChannel channel;
     private final CallClock clock;
     private final long spinNanos;
-    private final SpinRoom spinRoom;
+    private final ProcessorRoom processors;
     private final ByteBuffer staging;
     private final ByteBuffer view;
     private final MemorySegment segment;
@@ -60,11 +60,11 @@ final class WireInput {
             CallClock clock,
             ByteBuffer staging,
             long spinNanos,
-            SpinRoom spinRoom) {
+            ProcessorRoom processors) {
         this.channel = channel;
         this.clock = clock;
         this.spinNanos = spinNanos;
-        this.spinRoom = spinRoom;
+        this.processors = processors;
         this.staging = staging;
         this.view = staging.duplicate();
         this.segment = MemorySegment.ofBuffer(staging.duplicate().clear());
@@ -291,13 +291,13 @@ final class WireInput {
     ///
     /// @return when it began, for [#spun]; 0 where it may not
     private long spin() throws IOException {
-        if (spinNanos == 0 || !spinRoom.suffices()) {
+        if (spinNanos == 0 || !processors.leaveRoomToSpin()) {
             return 0;
         }
         long began = System.nanoTime();
         if (spinPays) {
             InputStream input = arriving();
-            while (spinRoom.suffices()
+            while (processors.leaveRoomToSpin()
                     && input.available() == 0
                     && System.nanoTime() - began < spinNanos) {
                 Thread.yield(); // the peer may need this very processor
@@ -311,11 +311,11 @@ final class WireInput {
         if (spinNanos == 0) {
             return 0;
         }
-        spinRoom.enter();
+        processors.enter();
         try {
             return spin();
         } finally {
-            spinRoom.exit();
+            processors.exit();
         }
     }
 

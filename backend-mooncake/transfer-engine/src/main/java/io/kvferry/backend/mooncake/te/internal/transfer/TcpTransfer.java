@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
+import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.backend.mooncake.te.internal.tcp.BatchDataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
+import io.kvferry.backend.mooncake.te.internal.tcp.ProcessorRoom;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
@@ -83,8 +85,15 @@ final class TcpTransfer implements DataClient.Job {
                 new SliceRunner(
                         Slice.cut(
                                 request.ranges(),
-                                Math.clamp(total / SHARE_BYTES, 1, context.config().mostSlices())));
+                                Math.clamp(total / SHARE_BYTES, 1, mostLanes(context.config()))));
         this.unsettled = new long[runner.slices()];
+    }
+
+    private static int mostLanes(EngineConfig config) {
+        int most = config.mostSlices();
+        return config.lanesPerTransfer() > 0
+                ? most
+                : Math.min(most, ProcessorRoom.OF_PROCESS.lanes());
     }
 
     /// @throws KvFerryException what ended it early

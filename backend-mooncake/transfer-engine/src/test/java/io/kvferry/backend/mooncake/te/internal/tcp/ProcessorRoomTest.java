@@ -19,20 +19,38 @@ import java.util.ArrayList;
 import java.util.Map;
 import java.util.Random;
 
-class SpinRoomTest {
+class ProcessorRoomTest {
     @Test
-    void hasRoomForOneConnectionForEachTwoProcessors() {
-        var single = new SpinRoom(1);
+    void leavesRoomToSpinForOneConnectionForEachTwoProcessors() {
+        var single = new ProcessorRoom(1);
         single.enter();
-        assertThat(single.suffices()).as("one processor").isFalse();
-        var room = new SpinRoom(5);
+        assertThat(single.leaveRoomToSpin()).as("one processor").isFalse();
+        var room = new ProcessorRoom(5);
         room.enter();
         room.enter();
-        assertThat(room.suffices()).as("two connections, five processors").isTrue();
+        assertThat(room.leaveRoomToSpin()).as("two connections, five processors").isTrue();
         room.enter();
-        assertThat(room.suffices()).as("three connections, five processors").isFalse();
+        assertThat(room.leaveRoomToSpin()).as("three connections, five processors").isFalse();
         room.exit();
-        assertThat(room.suffices()).isTrue();
+        assertThat(room.leaveRoomToSpin()).isTrue();
+    }
+
+    @Test
+    void leavesATransferTheProcessorsThatNoConnectionKeepsBusy() {
+        var room = new ProcessorRoom(3);
+        assertThat(room.lanes()).isEqualTo(3);
+        room.enter();
+        assertThat(room.lanes()).isEqualTo(2);
+        room.enter();
+        room.enter();
+        assertThat(room.lanes()).as("all are busy").isEqualTo(1);
+        room.enter();
+        assertThat(room.lanes()).as("more are busy than there are").isEqualTo(1);
+        room.exit();
+        room.exit();
+        assertThat(room.lanes()).isEqualTo(1);
+        room.exit();
+        assertThat(room.lanes()).isEqualTo(2);
     }
 
     /// However its calls follow each other: a wire takes one place from its first beginning until
@@ -41,7 +59,7 @@ class SpinRoomTest {
     @ValueSource(longs = {1, 2, 3})
     void aWireTakesOnePlaceWhileItIsInUse(long seed) throws Exception {
         var random = new Random(seed);
-        var room = new SpinRoom(8);
+        var room = new ProcessorRoom(8);
         var config = EngineConfig.from(Map.of());
         try (var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress());
                 var watchdog = new Watchdog("test")) {
@@ -84,7 +102,7 @@ class SpinRoomTest {
     }
 
     private static Wire wire(
-            ServerSocket server, EngineConfig config, Watchdog watchdog, SpinRoom room)
+            ServerSocket server, EngineConfig config, Watchdog watchdog, ProcessorRoom room)
             throws IOException {
         var channel = SocketChannel.open(server.getLocalSocketAddress());
         server.accept().close();

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// The processors beside the connections of the process that are in use, each of which keeps a
+/// thread busy at this end.
+///
+/// Threading: any.
+public final class ProcessorRoom {
+    /// Processors belong to a process, not to one of its engines.
+    public static final ProcessorRoom OF_PROCESS =
+            new ProcessorRoom(Runtime.getRuntime().availableProcessors());
+
+    private final AtomicInteger inUse = new AtomicInteger();
+    private final int processors;
+
+    ProcessorRoom(int processors) {
+        this.processors = processors;
+    }
+
+    /// A connection comes into use.
+    void enter() {
+        inUse.incrementAndGet();
+    }
+
+    /// A connection that came into use rests, or is closed.
+    void exit() {
+        inUse.decrementAndGet();
+    }
+
+    /// Connections in use.
+    int taken() {
+        return inUse.get();
+    }
+
+    /// Whether a thread that waits for a peer may look again and again instead of sleeping: while
+    /// every connection in use has two processors, one for each end, since the peer may be on this
+    /// host. Where there are fewer, a thread that looks keeps others from their work, its own peer
+    /// among them.
+    boolean leaveRoomToSpin() {
+        return inUse.get() <= processors / 2;
+    }
+
+    /// How many connections one more transfer may keep busy: one at least, and no more than there
+    /// are processors without a connection in use. Beyond that the ends of two connections take
+    /// turns on a processor, and push the bytes of one another out of its caches before they are
+    /// read.
+    public int lanes() {
+        return Math.max(1, processors - inUse.get());
+    }
+}
