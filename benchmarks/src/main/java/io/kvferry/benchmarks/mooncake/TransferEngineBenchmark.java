@@ -117,6 +117,9 @@ public final class TransferEngineBenchmark extends Benchmark {
     @Override
     protected void run() throws Exception {
         refuseUnknown("--ways", ways, WAYS.stream().map(Way::name).toList());
+        if (starts < 1 || rounds < 1) {
+            throw refusal("--starts and --rounds from 1 on");
+        }
         int[] blocks = givenBlocks != null ? givenBlocks : quick ? QUICK_BLOCKS : BLOCKS;
         int[] threads =
                 givenThreads != null ? givenThreads : quick ? new int[] {1} : new int[] {1, 2};
@@ -194,9 +197,9 @@ public final class TransferEngineBenchmark extends Benchmark {
     /// Of one transfer while others of as many threads are under way: over sockets they share the
     /// processors unless the settings say otherwise.
     private static int mostLanes(EngineConfig config, Way way, int threads) {
-        int most = config.mostSlices();
-        return !way.path().equals("tcp") || config.lanesPerTransfer() > 0
-                ? most
-                : Math.clamp(Runtime.getRuntime().availableProcessors() / threads, 1, most);
+        int processors = Runtime.getRuntime().availableProcessors();
+        return way.path().equals("tcp")
+                ? config.mostLanes(Math.max(1, processors / threads))
+                : config.mostSlices();
     }
 }

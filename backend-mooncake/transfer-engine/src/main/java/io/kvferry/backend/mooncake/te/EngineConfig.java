@@ -172,6 +172,13 @@ public record EngineConfig(
         return Math.min(lanesPerPeer, lanesPerTransfer > 0 ? lanesPerTransfer : PROCESSORS);
     }
 
+    /// Data connections that share one large transfer at most.
+    ///
+    /// @param free how many connections the transfer may keep busy beside those that are
+    public int mostLanes(int free) {
+        return lanesPerTransfer > 0 ? mostSlices() : Math.min(mostSlices(), free);
+    }
+
     public boolean p2p() {
         return metadata.equals(P2P);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
-import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.internal.memory.Slice;
@@ -80,20 +79,10 @@ final class TcpTransfer implements DataClient.Job {
         this.context = context;
         this.peer = peer;
         this.opening = opening;
-        long total = request.ranges().totalBytes();
-        this.runner =
-                new SliceRunner(
-                        Slice.cut(
-                                request.ranges(),
-                                Math.clamp(total / SHARE_BYTES, 1, mostLanes(context.config()))));
+        long shares = request.ranges().totalBytes() / SHARE_BYTES;
+        int lanes = context.config().mostLanes(ProcessorRoom.OF_PROCESS.lanes());
+        this.runner = new SliceRunner(Slice.cut(request.ranges(), Math.clamp(shares, 1, lanes)));
         this.unsettled = new long[runner.slices()];
-    }
-
-    private static int mostLanes(EngineConfig config) {
-        int most = config.mostSlices();
-        return config.lanesPerTransfer() > 0
-                ? most
-                : Math.min(most, ProcessorRoom.OF_PROCESS.lanes());
     }
 
     /// @throws KvFerryException what ended it early
