@@ -10,8 +10,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 
-/// What the rounds of one way gave, those of all starts together: of each start the scheduler has
-/// put the threads somewhere, and in most it leaves them there.
+/// What the rounds of one way gave, those of all starts together. The scheduler mostly leaves the
+/// threads of a start where it has put them, so the rounds of one start share that.
 final class Results {
     private final List<Trips> trips = new ArrayList<>();
     private final Map<Shape, Row> rows = new LinkedHashMap<>();
