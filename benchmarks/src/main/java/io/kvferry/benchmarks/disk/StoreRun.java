@@ -33,8 +33,8 @@ import java.util.concurrent.locks.LockSupport;
 final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int LAYERS = 32;
 
-    /// Files in flight for each thread that reads. They are refilled when half of them are done,
-    /// and by then some threads should not have run out of work already.
+    /// Files in flight for each thread that reads. More are submitted when half of them are done,
+    /// so that no thread runs out of work before.
     private static final int WINDOW_OF_THREAD = 4;
 
     /// Files that one lookup asks for.

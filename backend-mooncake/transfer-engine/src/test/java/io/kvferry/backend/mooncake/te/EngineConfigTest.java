@@ -52,14 +52,15 @@ class EngineConfigTest {
     }
 
     @Test
-    void aTransferTakesNoMoreLanesThanAreFreeUnlessTheirNumberIsSaid() {
+    void aTransferTakesNoMoreLanesThanAreFreeUnlessTheirNumberIsConfigured() {
         int processors = Runtime.getRuntime().availableProcessors();
         var auto = EngineConfig.from(Map.of("lanes-per-peer", "64"));
         assertThat(auto.mostLanes(1)).isEqualTo(1);
         assertThat(auto.mostLanes(1000)).isEqualTo(Math.min(64, processors));
-        var said = EngineConfig.from(Map.of("lanes-per-peer", "3", "lanes-per-transfer", "2"));
-        assertThat(said.mostLanes(1)).isEqualTo(2);
-        assertThat(said.mostLanes(1000)).isEqualTo(2);
+        var configured =
+                EngineConfig.from(Map.of("lanes-per-peer", "3", "lanes-per-transfer", "2"));
+        assertThat(configured.mostLanes(1)).isEqualTo(2);
+        assertThat(configured.mostLanes(1000)).isEqualTo(2);
         var few = EngineConfig.from(Map.of("lanes-per-peer", "1", "lanes-per-transfer", "2"));
         assertThat(few.mostLanes(1000)).as("of one peer").isEqualTo(1);
     }

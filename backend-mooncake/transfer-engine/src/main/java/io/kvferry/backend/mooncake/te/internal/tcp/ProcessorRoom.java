@@ -3,8 +3,9 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// The processors beside the connections of the process that are in use, each of which keeps a
-/// thread busy at this end.
+/// Counts the connections of the process that are in use, and compares them with its processors.
+/// Each keeps a thread busy at this end. Transfers that begin at the same moment do not see each
+/// other's connections yet; those behind them do.
 ///
 /// Threading: any.
 public final class ProcessorRoom {
