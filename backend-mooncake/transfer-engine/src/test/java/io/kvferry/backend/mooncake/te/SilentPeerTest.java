@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
+import static org.assertj.core.api.Assumptions.assumeThat;
 
 import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.spi.Deadline;
@@ -24,6 +25,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
 /// Peers that take connections and say nothing, while all limits are minutes.
@@ -225,5 +227,49 @@ class SilentPeerTest {
             reading.interrupt();
             assertThat(code(outcome.get(60, TimeUnit.SECONDS))).isEqualTo(ErrorCode.CANCELLED);
         }
+    }
+
+    /// Each processor has a connection that waits for the peer, so a large transfer opens one more
+    /// and not one for each processor. What else is busy in this JVM only leaves it fewer.
+    @Test
+    void aTransferOpensOneConnectionWhileOthersKeepAllProcessorsBusy() throws Exception {
+        int processors = Runtime.getRuntime().availableProcessors();
+        int most = 64; // lanes-per-peer has no greater value
+        assumeThat(processors).as("processors").isLessThan(most);
+        var asked = new Semaphore(0);
+        try (var peer =
+                        ScriptedPeer.withData(
+                                2,
+                                (in, _) -> {
+                                    if (in.read() >= 0) {
+                                        asked.release();
+                                    }
+                                    while (in.read() >= 0) {
+                                        // Takes everything and answers nothing.
+                                    }
+                                });
+                var engine = start(Map.of("lanes-per-peer", String.valueOf(most)))) {
+            long bytes = (2L * processors + 2) << 20;
+            var memory = engine.allocate(bytes);
+            for (int i = 0; i < processors; i++) {
+                read(engine, peer, memory, 4096);
+            }
+            assertThat(asked.tryAcquire(processors, 30, TimeUnit.SECONDS)).isTrue();
+            read(engine, peer, memory, bytes);
+            assertThat(asked.tryAcquire(30, TimeUnit.SECONDS)).isTrue();
+            assertThat(asked.tryAcquire(200, TimeUnit.MILLISECONDS)).as("one more").isFalse();
+        }
+    }
+
+    private static void read(
+            JavaTransferEngine engine, ScriptedPeer peer, RegisteredMemory memory, long bytes) {
+        var request =
+                EngineRequest.read(
+                        peer.name(),
+                        Ranges.of(memory.address(), 0x7000_0000L, bytes),
+                        Deadline.in(LONG));
+        THREADS.execute(() -> {
+            var _ = engine.transfer(request);
+        });
     }
 }
