@@ -12,15 +12,19 @@ import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.spi.Deadline;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.function.IntUnaryOperator;
 import java.util.function.ObjIntConsumer;
 
 /// Measurements of one engine against one target over one way, in rounds: this engine, the limit
 /// and the peer take turns, since neighbours on the machine come and go, and this way meet all.
-final class Sweep {
+final class Sweep implements AutoCloseable {
     private static final Duration LIMIT = Duration.ofMinutes(1);
 
     /// Bytes of a transfer from which on the engine takes one more connection, or copying thread.
@@ -42,6 +46,7 @@ final class Sweep {
     private final Peers peers;
     private final int rounds;
     private final Results results;
+    private final List<ExecutorService> asking = new ArrayList<>();
 
     /// @param path as the outcome of a transfer names it
     /// @param mostLanes of one transfer, by how many threads have one at a time
@@ -185,7 +190,7 @@ final class Sweep {
     private record Measured(Run run, long heapBytes) {}
 
     /// How many transfers of each worker take so long, about.
-    private static int perRound(Worker[] workers, Duration length) throws InterruptedException {
+    private int perRound(Worker[] workers, Duration length) throws Exception {
         for (int count = 4; ; count *= 2) {
             long began = System.nanoTime();
             runAll(workers, Worker::transferOnly, count);
@@ -196,7 +201,7 @@ final class Sweep {
         }
     }
 
-    private Measured run(Shape shape, Worker[] workers, int count) throws InterruptedException {
+    private Measured run(Shape shape, Worker[] workers, int count) throws Exception {
         long cpuThere = target.cpuNanos();
         long cpuHere = ProcessCost.cpuSoFar();
         long heap = Allocation.ofAllThreads();
@@ -251,19 +256,28 @@ final class Sweep {
         }
     }
 
-    private static void runAll(Worker[] workers, ObjIntConsumer<Worker> work, int count)
-            throws InterruptedException {
-        if (workers.length == 1) {
-            work.accept(workers[0], count);
-            return;
-        }
-        var running = new Thread[workers.length];
+    private void runAll(Worker[] workers, ObjIntConsumer<Worker> work, int count) throws Exception {
+        var running = new ArrayList<Future<?>>();
         for (int t = 0; t < workers.length; t++) {
             Worker worker = workers[t];
-            running[t] = Thread.ofPlatform().start(() -> work.accept(worker, count));
+            running.add(asking(t).submit(() -> work.accept(worker, count)));
         }
-        for (var thread : running) {
-            thread.join();
+        for (var each : running) {
+            each.get();
         }
+    }
+
+    /// Threads that ask stay for all rows, as those of the limit do: a connection goes back to the
+    /// thread that used it last, and the scheduler keeps both ends near each other.
+    private ExecutorService asking(int number) {
+        while (asking.size() <= number) {
+            asking.add(Executors.newSingleThreadExecutor(Thread.ofPlatform().daemon().factory()));
+        }
+        return asking.get(number);
+    }
+
+    @Override
+    public void close() {
+        asking.forEach(ExecutorService::close);
     }
 }

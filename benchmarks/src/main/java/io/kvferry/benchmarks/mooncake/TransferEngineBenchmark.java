@@ -168,21 +168,21 @@ public final class TransferEngineBenchmark extends Benchmark {
         var config = EngineConfig.from(way.map(settings));
         try (var arena = Arena.ofShared();
                 var target = new Target(memory, registered, way.all(settings));
-                var engine = JavaTransferEngine.start(config)) {
-            var sweep =
-                    new Sweep(
-                            engine,
-                            target,
-                            registered
-                                    ? engine.register(HostPages.allocate(memory, arena))
-                                    : engine.allocate(memory),
-                            way.text(),
-                            way.path(),
-                            threads -> mostLanes(config, way, threads),
-                            limit,
-                            peers,
-                            rounds,
-                            results);
+                var engine = JavaTransferEngine.start(config);
+                var sweep =
+                        new Sweep(
+                                engine,
+                                target,
+                                registered
+                                        ? engine.register(HostPages.allocate(memory, arena))
+                                        : engine.allocate(memory),
+                                way.text(),
+                                way.path(),
+                                threads -> mostLanes(config, way, threads),
+                                limit,
+                                peers,
+                                rounds,
+                                results)) {
             place.asking(ProcessHandle.current().pid());
             place.serving(target.pid());
             if (limit.isPresent()) {
