@@ -17,6 +17,9 @@ interface Carrier {
     /// Why this prefiller cannot serve a decoder, whatever it asks for; empty when it can.
     Optional<String> refusal(XferMetadata message);
 
+    /// Blocks will be moved to this decoder when a prefill is done that has begun. Returns at once.
+    default void prepare(XferMetadata message) {}
+
     /// Starts to move the blocks of one request.
     ///
     /// @param ranges to move; not to be changed until the end

@@ -11,9 +11,14 @@ import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.RecentMap;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.Map;
 import java.util.Optional;
@@ -21,9 +26,17 @@ import java.util.function.Consumer;
 
 /// Writes blocks into decoders' memory by the connector's own transfer engine.
 final class EngineWrites implements Carrier {
+    private static final Logger LOG = LoggerFactory.getLogger(EngineWrites.class);
+
+    /// A decoder that is forgotten is looked up once more, which costs little.
+    private static final int MOST_PREPARED = 1024;
+
     private final TransferEngine engine;
     private final MooncakeSettings settings;
     private final Outbox outbox;
+
+    /// Segments and incarnations of decoders that are known to the engine, or being looked up.
+    private final Map<String, String> prepared = new RecentMap<>(MOST_PREPARED);
 
     EngineWrites(TransferEngine engine, MooncakeSettings settings, Outbox outbox) {
         this.engine = engine;
@@ -38,6 +51,29 @@ final class EngineWrites implements Carrier {
                 .map(extension ->
                         "D reads by transfer_backends, and P writes with a transfer engine of its"
                                 + " own; set transfer_backends on both sides or on none");
+    }
+
+    /// Looks a decoder up while its prompt is computed, so that the first write to a new one need
+    /// neither ask for its addresses nor map its memory.
+    @Override
+    public void prepare(XferMetadata message) {
+        var incarnation = message.extension().map(PeerExtension::incarnation).orElse("");
+        var segment = message.segmentName();
+        if (incarnation.isEmpty() // of another make: it is left to the write
+                || !engine.info().grants()
+                || incarnation.equals(prepared.put(segment, incarnation))) {
+            return;
+        }
+        var by = Deadline.in(settings.transferTimeout());
+        var _ = Thread.ofVirtual().name("kvferry-prepare").start(() -> open(segment, by));
+    }
+
+    private void open(String segment, Deadline by) {
+        try {
+            var _ = engine.open(segment, by);
+        } catch (KvFerryException e) { // the write will say so, if it is still so then
+            LOG.debug("decoder {} is not looked up ahead: {}", segment, e.getMessage());
+        }
     }
 
     @Override

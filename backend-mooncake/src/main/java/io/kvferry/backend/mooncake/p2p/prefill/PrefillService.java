@@ -105,7 +105,11 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
 
     /// A prefill for this transfer has begun.
     public void expect(String transferId) {
-        loop.post(() -> slot(transferId).expect());
+        loop.post(() -> {
+            var slot = slot(transferId);
+            slot.expect();
+            slot.waiting().forEach(ask -> carrier.prepare(ask.exchange().message()));
+        });
     }
 
     /// The prefill is done and its blocks are held.
@@ -309,7 +313,11 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         }
         waiting++;
         waitingOfHost.merge(host, 1, Integer::sum);
-        slot(transferId).waiting().add(ask);
+        var joined = slot(transferId);
+        joined.waiting().add(ask);
+        if (joined.expected()) { // or else anybody could have any address looked up
+            carrier.prepare(ask.exchange().message());
+        }
         return Optional.empty();
     }
 

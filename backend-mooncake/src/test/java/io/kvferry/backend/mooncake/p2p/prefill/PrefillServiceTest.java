@@ -21,7 +21,11 @@ import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.DType;
@@ -41,6 +45,7 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -102,6 +107,38 @@ class PrefillServiceTest {
                 outbox);
     }
 
+    /// @param port of the decoder's transfer engine
+    private static byte[] message(
+            String name, RequestBlocks wanted, int port, PeerExtension extension) {
+        return XferEncoder.request(
+                new XferMetadata(
+                        Generation.G7,
+                        "127.0.0.1",
+                        port,
+                        1,
+                        0,
+                        Map.of(name, wanted),
+                        new WireRegions(
+                                new long[] {1 << 20},
+                                new long[] {128},
+                                new long[] {128},
+                                List.of("layer"),
+                                new int[] {0},
+                                new int[] {0},
+                                List.of(new int[] {0}),
+                                new long[] {-1}),
+                        1,
+                        0,
+                        Optional.of(extension)));
+    }
+
+    /// One region of four blocks.
+    private static List<KvRegion> regions(Arena arena) {
+        return List.of(
+                new KvRegion(
+                        "layer", 0, 0, new MemoryRange.Host(arena.allocate(512, 64)), 4, 128, 128));
+    }
+
     /// A prefiller whose blocks are read by a backend of the host.
     private static final class Offering implements AutoCloseable {
         final Outbox outbox = new Outbox(0, () -> {});
@@ -114,20 +151,7 @@ class PrefillServiceTest {
                         List.of(new Choice("MEMORY", Map.of())),
                         new PeerId("p", 1),
                         "127.0.0.1");
-        final PrefillService service =
-                service(
-                        channel,
-                        backends,
-                        List.of(
-                                new KvRegion(
-                                        "layer",
-                                        0,
-                                        0,
-                                        new MemoryRange.Host(arena.allocate(512, 64)),
-                                        4,
-                                        128,
-                                        128)),
-                        outbox);
+        final PrefillService service = service(channel, backends, regions(arena), outbox);
 
         void ready() {
             service.ready(new MooncakePlan.Send(hold, "x", List.of(new int[] {0})));
@@ -142,33 +166,17 @@ class PrefillServiceTest {
                             : new RequestBlocks("x", List.of(ids));
             service.onRequest(
                     decoder,
-                    XferEncoder.request(
-                            new XferMetadata(
-                                    Generation.G7,
-                                    "127.0.0.1",
-                                    1,
-                                    1,
-                                    0,
-                                    Map.of(name, wanted),
-                                    new WireRegions(
-                                            new long[] {1 << 20},
-                                            new long[] {128},
-                                            new long[] {128},
-                                            List.of("layer"),
-                                            new int[] {0},
-                                            new int[] {0},
-                                            List.of(new int[] {0}),
-                                            new long[] {-1}),
-                                    1,
-                                    0,
-                                    Optional.of(
-                                            new PeerExtension(
-                                                    "",
-                                                    "LBHNC",
-                                                    "",
-                                                    60_000,
-                                                    Map.of(),
-                                                    "reader-" + decoder.host())))));
+                    message(
+                            name,
+                            wanted,
+                            1,
+                            new PeerExtension(
+                                    "",
+                                    "LBHNC",
+                                    "",
+                                    60_000,
+                                    Map.of(),
+                                    "reader-" + decoder.host())));
         }
 
         List<Completion.Result> ended() throws InterruptedException {
@@ -300,5 +308,65 @@ class PrefillServiceTest {
             assertThat(answer).isNotNull();
             assertThat(answer.errMsg()).doesNotContain("overloaded");
         }
+    }
+
+    /// The transfer engine of a prefiller, which says whom it looks up.
+    private static TransferEngine engine(BlockingQueue<String> opened) {
+        return (TransferEngine)
+                Proxy.newProxyInstance(
+                        TransferEngine.class.getClassLoader(),
+                        new Class<?>[] {TransferEngine.class},
+                        (_, method, arguments) ->
+                                switch (method.getName()) {
+                                    case "info" ->
+                                            new EngineInfo(
+                                                    "p", "127.0.0.1", 1, "java", "tcp", "1", true);
+                                    case "open" -> {
+                                        opened.add((String) arguments[0]);
+                                        throw new KvFerryException(
+                                                ErrorCode.PEER_LOST, "nobody is there");
+                                    }
+                                    case "close" -> null;
+                                    default -> throw new AssertionError(method);
+                                });
+    }
+
+    /// Names of the decoders of a message are anybody's choice.
+    @Test
+    void aDecoderIsLookedUpWhileAPromptOfItsIsComputedAndNobodyElseIs() throws Exception {
+        var opened = new LinkedBlockingQueue<String>();
+        try (var channel = new SideChannel("channel");
+                var arena = Arena.ofShared();
+                var service =
+                        service(
+                                channel,
+                                new OwnEngine(engine(opened), false),
+                                regions(arena),
+                                new Outbox(0, () -> {}))) {
+            service.expect("computed");
+            asks(service, "a", "computed", 11, "1");
+            assertThat(opened.poll(30, TimeUnit.SECONDS)).isEqualTo("127.0.0.1:11");
+
+            asks(service, "b", "unheard of", 12, "1");
+            asks(service, "c", "computed", 11, "1"); // known
+            asks(service, "d", "computed", 13, ""); // of another make
+            asks(service, "e", "computed", 11, "2"); // started anew
+            assertThat(opened.poll(30, TimeUnit.SECONDS)).isEqualTo("127.0.0.1:11");
+
+            service.expect("unheard of");
+            assertThat(opened.poll(30, TimeUnit.SECONDS)).isEqualTo("127.0.0.1:12");
+            assertThat(opened).isEmpty();
+        }
+    }
+
+    private static void asks(
+            PrefillService service, String name, String transfer, int port, String incarnation) {
+        service.onRequest(
+                new Decoder(name),
+                message(
+                        name,
+                        new RequestBlocks(transfer, List.of(new int[] {1})),
+                        port,
+                        new PeerExtension("", "LBHNC", incarnation, 60_000, Map.of(), "")));
     }
 }

@@ -20,6 +20,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataServer;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.transfer.Notifier;
@@ -285,6 +286,7 @@ public final class JavaTransferEngine implements TransferEngine {
     public RemoteSegment open(String name, Deadline deadline) {
         requireOpen();
         Peer peer = peers.find(name, deadline, waits);
+        peer.shared().ifPresent(SharedPeer::mapAhead);
         SegmentDocument document = peer.document;
         return new RemoteSegment(
                 name,

@@ -65,7 +65,9 @@ public interface TransferEngine extends AutoCloseable {
     }
 
     /// Looks a peer's segment up: `host:port` of its handshake socket with `P2PHANDSHAKE`, a
-    /// segment name otherwise. Answers from a cache while the peer is the same incarnation.
+    /// segment name otherwise. Answers from a cache while the peer is the same incarnation. What a
+    /// peer on this host shares is being mapped from then on, so that a transfer behind it need
+    /// not.
     ///
     /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#NOT_FOUND], [ErrorCode#TIMEOUT],
     ///   [ErrorCode#PROTOCOL] when the answer is not a segment document, [ErrorCode#CANCELLED] when

@@ -163,6 +163,23 @@ public final class SharedPeer implements AutoCloseable {
         return marks;
     }
 
+    /// Maps what the peer shares by now, large regions in the background: the first copy into
+    /// memory that nobody has mapped takes several times as long.
+    public void mapAhead() {
+        int mark = marks.enter();
+        if (mark < 0) {
+            return; // copies are under way, which have mapped it
+        }
+        try {
+            marks.announce(mark);
+            if (control.isOpen()) {
+                var _ = regions.current();
+            }
+        } finally {
+            marks.exit(mark);
+        }
+    }
+
     /// For the holder of the mark only; made with its first use.
     ///
     /// @param locals of the engine that attached

@@ -22,6 +22,8 @@ import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 
 /// Trouble that passes does not close the way over shared memory for good.
 @SuppressWarnings("NullAway.Init")
@@ -62,6 +64,36 @@ class SharedPeerTest {
             mapped(region).set(ValueLayout.JAVA_BYTE, 77, (byte) 5);
             assertThat(memory.get(ValueLayout.JAVA_BYTE, 77)).isEqualTo((byte) 5);
         }
+    }
+
+    /// The owner has mapped it too, in the same process.
+    @Test
+    void whatAPeerSharesIsMappedAndTouchedBeforeTheFirstCopy() throws Exception {
+        long bytes = 64 << 20;
+        var file = owner.allocate(bytes, Access.OPEN, arena).orElseThrow().file();
+        try (var peer = attach()) {
+            assertThat(resident(file)).containsExactly(bytes);
+            peer.mapAhead();
+            var limit = Deadline.in(SOON);
+            while (!resident(file).equals(List.of(bytes, bytes))) { // in the background
+                assertThat(limit.passed()).as("%s", resident(file)).isFalse();
+                Thread.sleep(10);
+            }
+        }
+    }
+
+    /// Bytes of each mapping of a file whose pages are mapped.
+    private static List<Long> resident(Path file) throws IOException {
+        var found = new ArrayList<Long>();
+        boolean within = false;
+        for (String line : Files.readAllLines(Path.of("/proc/self/smaps"))) {
+            if (line.matches("[0-9a-f]+-[0-9a-f]+ .*")) {
+                within = line.endsWith(file.toRealPath().toString());
+            } else if (within && line.startsWith("Rss:")) {
+                found.add(Long.parseLong(line.replaceAll("\\D", "")) << 10);
+            }
+        }
+        return found;
     }
 
     private static MemorySegment mapped(SharedRegions.@Nullable Mapped region) {
