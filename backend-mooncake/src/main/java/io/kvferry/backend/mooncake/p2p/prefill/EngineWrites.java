@@ -22,6 +22,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Semaphore;
 import java.util.function.Consumer;
 
 /// Writes blocks into decoders' memory by the connector's own transfer engine.
@@ -31,12 +32,17 @@ final class EngineWrites implements Carrier {
     /// A decoder that is forgotten is looked up once more, which costs little.
     private static final int MOST_PREPARED = 1024;
 
+    /// Decoders that are looked up at a time; others are left to their writes.
+    private static final int MOST_LOOKUPS = 16;
+
     private final TransferEngine engine;
     private final MooncakeSettings settings;
     private final Outbox outbox;
 
     /// Segments and incarnations of decoders that are known to the engine, or being looked up.
     private final Map<String, String> prepared = new RecentMap<>(MOST_PREPARED);
+
+    private final Semaphore lookups = new Semaphore(MOST_LOOKUPS);
 
     EngineWrites(TransferEngine engine, MooncakeSettings settings, Outbox outbox) {
         this.engine = engine;
@@ -61,11 +67,23 @@ final class EngineWrites implements Carrier {
         var segment = message.segmentName();
         if (incarnation.isEmpty() // of another make: it is left to the write
                 || !engine.info().grants()
-                || incarnation.equals(prepared.put(segment, incarnation))) {
+                || incarnation.equals(prepared.get(segment))
+                || !lookups.tryAcquire()) {
             return;
         }
+        prepared.put(segment, incarnation);
         var by = Deadline.in(settings.transferTimeout());
-        var _ = Thread.ofVirtual().name("kvferry-prepare").start(() -> open(segment, by));
+        boolean begun = false;
+        try {
+            var _ = Thread.ofVirtual().name("kvferry-prepare").start(() -> open(segment, by));
+            begun = true;
+        } catch (OutOfMemoryError e) { // no thread: the write does without
+            LOG.debug("decoder {} is not looked up ahead: {}", segment, e.toString());
+        } finally {
+            if (!begun) {
+                lookups.release();
+            }
+        }
     }
 
     private void open(String segment, Deadline by) {
@@ -73,6 +91,8 @@ final class EngineWrites implements Carrier {
             var _ = engine.open(segment, by);
         } catch (KvFerryException e) { // the write will say so, if it is still so then
             LOG.debug("decoder {} is not looked up ahead: {}", segment, e.getMessage());
+        } finally {
+            lookups.release();
         }
     }
 

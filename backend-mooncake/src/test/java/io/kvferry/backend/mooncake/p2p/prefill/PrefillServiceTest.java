@@ -24,6 +24,7 @@ import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
@@ -46,6 +47,7 @@ import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
 import java.lang.reflect.Proxy;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -311,7 +313,9 @@ class PrefillServiceTest {
     }
 
     /// The transfer engine of a prefiller, which says whom it looks up.
-    private static TransferEngine engine(BlockingQueue<String> opened) {
+    ///
+    /// @param answered nobody is found before
+    private static TransferEngine engine(BlockingQueue<String> opened, CountDownLatch answered) {
         return (TransferEngine)
                 Proxy.newProxyInstance(
                         TransferEngine.class.getClassLoader(),
@@ -323,6 +327,7 @@ class PrefillServiceTest {
                                                     "p", "127.0.0.1", 1, "java", "tcp", "1", true);
                                     case "open" -> {
                                         opened.add((String) arguments[0]);
+                                        answered.await();
                                         throw new KvFerryException(
                                                 ErrorCode.PEER_LOST, "nobody is there");
                                     }
@@ -340,7 +345,7 @@ class PrefillServiceTest {
                 var service =
                         service(
                                 channel,
-                                new OwnEngine(engine(opened), false),
+                                new OwnEngine(engine(opened, new CountDownLatch(0)), false),
                                 regions(arena),
                                 new Outbox(0, () -> {}))) {
             service.expect("computed");
@@ -356,6 +361,44 @@ class PrefillServiceTest {
             service.expect("unheard of");
             assertThat(opened.poll(30, TimeUnit.SECONDS)).isEqualTo("127.0.0.1:12");
             assertThat(opened).isEmpty();
+        }
+    }
+
+    @Test
+    void aFloodOfDecodersTakesABoundedNumberOfLookups() throws Exception {
+        int most = 16;
+        var opened = new LinkedBlockingQueue<String>();
+        var answered = new CountDownLatch(1);
+        try (var channel = new SideChannel("channel");
+                var arena = Arena.ofShared();
+                var service =
+                        service(
+                                channel,
+                                new OwnEngine(engine(opened, answered), false),
+                                regions(arena),
+                                new Outbox(0, () -> {}))) {
+            service.expect("computed");
+            for (int port = 1; port <= 2 * most; port++) {
+                asks(service, "r" + port, "computed", port, "1");
+            }
+            var last = new Decoder("last");
+            service.onRequest(last, GARBAGE);
+            next(last); // the loop has seen them all
+            for (int i = 0; i < most; i++) {
+                assertThat(opened.poll(30, TimeUnit.SECONDS)).isNotNull();
+            }
+            assertThat(opened).isEmpty();
+
+            answered.countDown();
+            var limit = Deadline.in(Duration.ofSeconds(30));
+            while (opened.isEmpty()) {
+                assertThat(limit.passed()).as("no lookup after the others").isFalse();
+                asks(service, "later", "computed", 2 * most + 1, "1");
+                TimeUnit.MILLISECONDS.sleep(10);
+            }
+            assertThat(opened).contains("127.0.0.1:33");
+        } finally {
+            answered.countDown();
         }
     }
 
