@@ -168,7 +168,7 @@ public final class SharedPeer implements AutoCloseable {
     public void mapAhead() {
         int mark = marks.enter();
         if (mark < 0) {
-            return; // copies are under way, which have mapped it
+            return; // copies that are under way have mapped it, or it is closed
         }
         try {
             marks.announce(mark);
