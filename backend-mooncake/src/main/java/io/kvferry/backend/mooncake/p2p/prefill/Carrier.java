@@ -17,7 +17,7 @@ interface Carrier {
     /// Why this prefiller cannot serve a decoder, whatever it asks for; empty when it can.
     Optional<String> refusal(XferMetadata message);
 
-    /// Blocks will be moved to this decoder when a prefill is done that has begun. Returns at once.
+    /// Blocks will be moved to this decoder once a prefill that has begun is done. Returns at once.
     default void prepare(XferMetadata message) {}
 
     /// Starts to move the blocks of one request.

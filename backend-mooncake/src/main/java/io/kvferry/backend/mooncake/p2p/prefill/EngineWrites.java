@@ -65,7 +65,7 @@ final class EngineWrites implements Carrier {
     public void prepare(XferMetadata message) {
         var incarnation = message.extension().map(PeerExtension::incarnation).orElse("");
         var segment = message.segmentName();
-        if (incarnation.isEmpty() // of another make: it is left to the write
+        if (incarnation.isEmpty() // not a kvferry peer: it is left to the write
                 || !engine.info().grants()
                 || incarnation.equals(prepared.get(segment))
                 || !lookups.tryAcquire()) {

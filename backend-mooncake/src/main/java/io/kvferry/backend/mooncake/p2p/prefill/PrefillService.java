@@ -279,7 +279,18 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                     exchanges.remove(asker, open);
                 }
             });
+            if (message.reqBlocks().values().stream()
+                    .anyMatch(wanted -> isComputed(wanted.transferId()))) {
+                carrier.prepare(message); // the exchange has its timer by now, whatever this does
+            }
         }
+    }
+
+    /// Whether a prefill has begun and is not done. For other transfers no address is looked up: a
+    /// stranger could name any.
+    private boolean isComputed(String transferId) {
+        var slot = slots.get(transferId);
+        return slot != null && slot.expected() && !slot.isReady();
     }
 
     /// Takes a request up.
@@ -313,11 +324,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         }
         waiting++;
         waitingOfHost.merge(host, 1, Integer::sum);
-        var joined = slot(transferId);
-        joined.waiting().add(ask);
-        if (joined.expected()) { // or else anybody could have any address looked up
-            carrier.prepare(ask.exchange().message());
-        }
+        slot(transferId).waiting().add(ask);
         return Optional.empty();
     }
 

@@ -314,7 +314,7 @@ class PrefillServiceTest {
 
     /// The transfer engine of a prefiller, which says whom it looks up.
     ///
-    /// @param answered nobody is found before
+    /// @param answered each lookup waits for it, then fails
     private static TransferEngine engine(BlockingQueue<String> opened, CountDownLatch answered) {
         return (TransferEngine)
                 Proxy.newProxyInstance(
@@ -336,9 +336,9 @@ class PrefillServiceTest {
                                 });
     }
 
-    /// Names of the decoders of a message are anybody's choice.
+    /// A message may name any address as its decoder's.
     @Test
-    void aDecoderIsLookedUpWhileAPromptOfItsIsComputedAndNobodyElseIs() throws Exception {
+    void aDecoderIsLookedUpWhileItsPromptIsComputedAndNobodyElseIs() throws Exception {
         var opened = new LinkedBlockingQueue<String>();
         try (var channel = new SideChannel("channel");
                 var arena = Arena.ofShared();
@@ -354,7 +354,7 @@ class PrefillServiceTest {
 
             asks(service, "b", "unheard of", 12, "1");
             asks(service, "c", "computed", 11, "1"); // known
-            asks(service, "d", "computed", 13, ""); // of another make
+            asks(service, "d", "computed", 13, ""); // not a kvferry peer
             asks(service, "e", "computed", 11, "2"); // started anew
             assertThat(opened.poll(30, TimeUnit.SECONDS)).isEqualTo("127.0.0.1:11");
 
