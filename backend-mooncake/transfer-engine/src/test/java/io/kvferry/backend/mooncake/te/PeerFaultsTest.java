@@ -6,19 +6,30 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.HostPort;
+import io.kvferry.backend.mooncake.te.internal.handshake.Handshake;
+import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.net.Cancellation;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
+import java.time.LocalDateTime;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
@@ -136,6 +147,62 @@ class PeerFaultsTest {
                         })) {
             assertThat(codeOf(transfer(peer, Operation.READ, LIMIT))).isEqualTo(ErrorCode.PROTOCOL);
         }
+    }
+
+    /// It has started anew with another data port, under the name that it had.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aPeerWhoseDataPortIsSomebodyElsesNowIsAskedAnew(boolean engine) throws IOException {
+        var settings = EngineConfig.from(Map.of("extension", "false"));
+        var port = new AtomicInteger();
+        var names = new String[1];
+        try (var peer = new ScriptedPeer(_ -> document(names[0], port.get()));
+                var successor = JavaTransferEngine.start(settings);
+                var other = JavaTransferEngine.start(settings);
+                var noEngine =
+                        ScriptedPeer.withData(
+                                2,
+                                (in, out) -> {
+                                    in.skipNBytes(24);
+                                    out.write(new byte[4096]);
+                                    out.flush();
+                                    in.skipNBytes(BYTES);
+                                })) {
+            names[0] = peer.name();
+            var far = successor.allocate(BYTES);
+            var write = Ranges.of(memory.address(), far.address(), BYTES);
+            port.set(engine ? dataPort(other) : noEngine.dataPort());
+            assertThat(codeOf(write(peer, write)))
+                    .isEqualTo(engine ? ErrorCode.PEER_REFUSED : ErrorCode.PROTOCOL);
+            port.set(dataPort(successor));
+            assertThat(write(peer, write)).isInstanceOf(Completed.class);
+            assertThat(Bytes.mismatch(far.memory(), 0, BYTES, 1)).isEqualTo(-1);
+        }
+    }
+
+    private EngineOutcome write(ScriptedPeer peer, Ranges ranges) {
+        return engine.transfer(EngineRequest.write(peer.name(), ranges, Deadline.in(LIMIT)));
+    }
+
+    private static int dataPort(JavaTransferEngine engine) {
+        var address = HostPort.parse(engine.info().segmentName());
+        var client = new HandshakeClient(LIMIT, LIMIT, 1 << 20);
+        var asked = new Handshake.Message(Handshake.METADATA, new byte[0]);
+        var answer = client.ask(address, asked, Deadline.in(LIMIT), new Cancellation());
+        return SegmentDocument.decode(answer.text()).dataPort();
+    }
+
+    private static byte[] document(String name, int dataPort) {
+        byte[] document =
+                new SegmentDocument(
+                                name, "tcp", dataPort, 2, List.of(), SegmentDocument.Extension.NONE)
+                        .encode(LocalDateTime.now(), 1 << 20);
+        return ByteBuffer.allocate(9 + document.length)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .putLong(1L + document.length)
+                .put((byte) 1)
+                .put(document)
+                .array();
     }
 
     @Test

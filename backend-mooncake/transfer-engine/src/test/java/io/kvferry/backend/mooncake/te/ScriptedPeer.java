@@ -110,6 +110,10 @@ public final class ScriptedPeer implements AutoCloseable {
                 });
     }
 
+    int dataPort() {
+        return data.getLocalPort();
+    }
+
     public String name() {
         return "127.0.0.1:" + handshake.getLocalPort();
     }

@@ -163,10 +163,12 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         } catch (KvFerryException e) {
             boolean lost =
                     e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.STALE_INCARNATION;
+            if (lost || isDoubtful(peer, e.code())) {
+                context.peers().drop(peer);
+            }
             if (!lost) {
                 throw e;
             }
-            context.peers().drop(peer);
             boolean untouched = e.code() == ErrorCode.STALE_INCARNATION || untouched();
             if (!untouched || givenUp != null) {
                 throw e;
@@ -176,6 +178,14 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         // is.
         failedRange = -1;
         return over(current());
+    }
+
+    /// Whether somebody else may have the peer's data port by now; it is asked anew who it is then.
+    /// A kvferry engine refuses what is meant for another one with a code of its own.
+    private static boolean isDoubtful(Peer peer, ErrorCode code) {
+        return peer.shared().isEmpty()
+                && (code == ErrorCode.PROTOCOL
+                        || code == ErrorCode.PEER_REFUSED && !peer.batches());
     }
 
     /// Whether no byte of this transfer can have reached the peer.
