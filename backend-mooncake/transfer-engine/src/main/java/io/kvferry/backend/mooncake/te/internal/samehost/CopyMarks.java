@@ -4,14 +4,18 @@ package io.kvferry.backend.mooncake.te.internal.samehost;
 import io.kvferry.backend.mooncake.te.internal.memory.UseGate;
 import io.kvferry.spi.Deadline;
 
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
 /// The marks of this process in a peer's control page: whoever copies holds one and announces each
 /// copy in it, see [ControlPage].
 ///
 /// Threading: any thread; a mark belongs to whoever took it.
 public final class CopyMarks {
+    private static final long LOOK_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
+
     private final ControlPage control;
     private final int user;
     private final UseGate gate = new UseGate();
@@ -69,6 +73,20 @@ public final class CopyMarks {
                 return mark;
             }
         }
+    }
+
+    /// Whether each copy that was announced when this was called has ended in time.
+    boolean awaitAnnounced(Deadline deadline) {
+        for (int mark = 0; mark < ControlPage.MARKS; mark++) {
+            long seen = control.word(user, mark);
+            while (seen != 0 && control.word(user, mark) == seen) {
+                if (deadline.passed()) {
+                    return false;
+                }
+                LockSupport.parkNanos(LOOK_AGAIN_NANOS);
+            }
+        }
+        return true;
     }
 
     public boolean isClosed() {

@@ -31,7 +31,8 @@ import java.util.Optional;
 public final class SharedPeer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedPeer.class);
 
-    private static final Duration LAST_COPY = Duration.ofSeconds(10);
+    /// Longest wait for a copy when what it copies in is taken away.
+    static final Duration LAST_COPY = Duration.ofSeconds(10);
 
     private final SharedFolder folder;
     private final SharedLocks ownerLocks;
@@ -57,8 +58,8 @@ public final class SharedPeer implements AutoCloseable {
         this.locks = locks;
         this.lock = lock;
         this.control = control;
-        this.regions = new SharedRegions(folder, control);
         this.marks = new CopyMarks(control, user);
+        this.regions = new SharedRegions(folder, control, marks);
         this.process = crossMemory ? attachProcess() : Optional.empty();
     }
 
@@ -223,13 +224,16 @@ public final class SharedPeer implements AutoCloseable {
         }
     }
 
-    /// Ends new copies and lets go of the peer; waits for copies under way.
+    /// Ends new copies and lets go of the peer; waits for copies under way. Its memory is unmapped
+    /// in the background.
     @Override
     public void close() {
         if (marks.close()) {
             // The lock says that this user lives, so it is kept until the last copy is done; memory
             // copies are short.
-            if (!marks.awaitIdle(Deadline.in(LAST_COPY))) {
+            boolean idle = marks.awaitIdle(Deadline.in(LAST_COPY));
+            regions.close();
+            if (!idle) {
                 LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), LAST_COPY);
                 return;
             }

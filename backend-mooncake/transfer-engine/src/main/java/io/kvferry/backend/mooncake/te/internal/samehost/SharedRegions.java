@@ -2,22 +2,23 @@
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.bounded.Uninterrupted;
-import io.kvferry.toolkit.memory.HostPages;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.channels.FileChannel;
-import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -27,18 +28,21 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class SharedRegions {
     private static final Logger LOG = LoggerFactory.getLogger(SharedRegions.class);
 
-    /// Faults of smaller files cost less than a thread.
-    private static final long WORTH_TOUCHING = 32 << 20;
-
-    private static final long TOUCHED_AT_ONCE = 64 << 20;
-
     /// A file that cannot be mapped, for want of a handle for example, is tried again after this.
     private static final long AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final SharedFolder folder;
     private final ControlPage control;
     private final ReentrantLock mapping = new ReentrantLock();
-    private final Map<Long, MemorySegment> files = new HashMap<>();
+    private final CopyMarks marks;
+
+    /// By number; what regions of the table lie in.
+    private final Map<Long, MappedFile> files = new HashMap<>();
+
+    /// To be unmapped.
+    private final List<MappedFile> unused = new ArrayList<>();
+
+    private boolean closed;
     private volatile Mapped[] regions = {};
     private volatile long seenChanges = -1;
 
@@ -62,9 +66,10 @@ public final class SharedRegions {
         }
     }
 
-    SharedRegions(SharedFolder folder, ControlPage control) {
+    SharedRegions(SharedFolder folder, ControlPage control, CopyMarks marks) {
         this.folder = folder;
         this.control = control;
+        this.marks = marks;
     }
 
     /// The peer's regions as they are now. Called while the copy is announced, so that what is
@@ -76,12 +81,12 @@ public final class SharedRegions {
         mapping.lock();
         try {
             long changes = control.changes();
-            if (isKnown(changes)) {
+            if (closed || isKnown(changes)) {
                 return regions;
             }
             lookedAt = System.nanoTime();
             boolean whole = true;
-            Map<Long, MemorySegment> wanted = new HashMap<>();
+            Set<Long> wanted = new HashSet<>();
             var table = new Mapped[ControlPage.REGIONS];
             int count = 0;
             for (int slot = 0; slot < ControlPage.REGIONS; slot++) {
@@ -94,7 +99,7 @@ public final class SharedRegions {
                 Access access = control.regionAccess(slot);
                 long offset = control.regionOffset(slot);
                 long fileNumber = control.regionFile(slot);
-                @Nullable MemorySegment file = number > 0 ? map(fileNumber, offset + bytes) : null;
+                @Nullable MappedFile file = number > 0 ? map(fileNumber, offset + bytes) : null;
                 if (control.regionNumber(slot) != number) {
                     continue; // and the changes have another number
                 }
@@ -102,19 +107,19 @@ public final class SharedRegions {
                     whole = false;
                 } else {
                     if (file != null) {
-                        wanted.put(fileNumber, file);
+                        wanted.add(fileNumber);
                     }
                     @Nullable MemorySegment memory =
-                            file == null ? null : file.asSlice(offset, bytes);
+                            file == null ? null : file.memory().asSlice(offset, bytes);
                     table[count++] = new Mapped(address, bytes, number, slot, access, memory);
                 }
             }
-            files.keySet().retainAll(wanted.keySet());
             Mapped[] sorted = Arrays.copyOf(table, count);
             Arrays.sort(sorted, Comparator.comparing(Mapped::address, Long::compareUnsigned));
             regions = sorted;
             lacking = !whole;
             seenChanges = changes;
+            retainFiles(wanted);
             return sorted;
         } finally {
             mapping.unlock();
@@ -149,24 +154,23 @@ public final class SharedRegions {
     }
 
     /// The whole file of a region; null when it is shorter than it must be.
-    private @Nullable MemorySegment map(long number, long bytes) {
+    private @Nullable MappedFile map(long number, long bytes) {
         if (bytes < 0) {
             return null;
         }
-        MemorySegment known = files.get(number);
+        MappedFile known = files.get(number);
         if (known != null) {
-            return known.byteSize() < bytes ? null : known;
+            return known.memory().byteSize() < bytes ? null : known;
         }
         try {
-            MemorySegment memory = Uninterrupted.files(() -> mapWhole(folder.region(number)));
-            if (memory.byteSize() < bytes) {
+            MappedFile file = Uninterrupted.files(() -> MappedFile.map(folder.region(number)));
+            if (file.memory().byteSize() < bytes) {
+                file.release();
                 return null;
             }
-            files.put(number, memory);
-            if (memory.byteSize() >= WORTH_TOUCHING) {
-                touch(memory);
-            }
-            return memory;
+            files.put(number, file);
+            file.touch();
+            return file;
         } catch (IOException e) {
             LOG.debug(
                     "region {} of {} cannot be mapped: {}",
@@ -177,40 +181,44 @@ public final class SharedRegions {
         }
     }
 
-    /// Unmapped by the collector once no table names it: a copy may be under way in it when it is
-    /// replaced.
-    private static MemorySegment mapWhole(Path path) throws IOException {
-        try (FileChannel file = SharedFolder.open(path)) {
-            return file.map(FileChannel.MapMode.READ_WRITE, 0, file.size(), Arena.ofAuto());
-        }
-    }
-
-    /// Has all pages mapped in the background. A copy that is the first to reach a page pays a
-    /// fault for it, which costs several times as much as the copy itself.
-    private void touch(MemorySegment memory) {
+    /// Unmaps all in the background. Called when there are no more copies.
+    void close() {
+        mapping.lock();
         try {
-            Thread.ofPlatform()
-                    .name("kvferry-te-touch")
-                    .daemon()
-                    .start(() -> {
-                        for (long at = 0;
-                                at < memory.byteSize() && control.isOpen();
-                                at += TOUCHED_AT_ONCE) {
-                            touchPart(
-                                    memory.asSlice(
-                                            at, Math.min(TOUCHED_AT_ONCE, memory.byteSize() - at)));
-                        }
-                    });
-        } catch (OutOfMemoryError e) { // no native thread: copies pay for the faults then
-            LOG.debug("a peer's memory is not mapped ahead", e);
+            closed = true;
+            regions = new Mapped[0];
+            retainFiles(Set.of());
+        } finally {
+            mapping.unlock();
         }
     }
 
-    /// Reading maps 16 pages with one fault, and they can be written from then on; the kernel can
-    /// map all of them in one call.
-    private static void touchPart(MemorySegment part) {
-        if (HostPages.mapAhead(part) != HostPages.Mapped.ALL) {
-            part.load();
+    /// A copy may be under way in a file that no region lies in any more, by a table that was read
+    /// before. It has been announced; later ones find their region closed.
+    private void retainFiles(Set<Long> numbers) {
+        for (var others = files.entrySet().iterator(); others.hasNext(); ) {
+            var other = others.next();
+            if (!numbers.contains(other.getKey())) {
+                unused.add(other.getValue());
+                others.remove();
+            }
         }
+        if (unused.isEmpty()) {
+            return;
+        }
+        var unmapped = List.copyOf(unused);
+        try {
+            Thread.ofPlatform().name("kvferry-te-unmap").daemon().start(() -> unmap(unmapped));
+            unused.clear();
+        } catch (OutOfMemoryError e) { // no native thread: the next time
+            LOG.debug("memory of {} stays mapped for now", folder.incarnation(), e);
+        }
+    }
+
+    private void unmap(List<MappedFile> unmapped) {
+        if (!marks.awaitAnnounced(Deadline.in(SharedPeer.LAST_COPY))) {
+            LOG.warn("a copy in memory of {} is cut off", folder.incarnation());
+        }
+        unmapped.forEach(MappedFile::release);
     }
 }

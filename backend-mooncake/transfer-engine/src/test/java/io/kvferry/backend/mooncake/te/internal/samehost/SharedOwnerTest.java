@@ -134,7 +134,7 @@ class SharedOwnerTest {
                 var arena = Arena.ofShared();
                 var file = FileChannel.open(files.control(), READ_WRITE)) {
             var page = ControlPage.open(file, files.control(), INCARNATION, arena);
-            var regions = new SharedRegions(files, page);
+            var regions = new SharedRegions(files, page, new CopyMarks(page, 0));
             var memory = owner.offer(1 << 20, arena).orElseThrow();
             int slot = owner.open(memory, Access.OPEN);
             var job = new Copy(regions.current());
