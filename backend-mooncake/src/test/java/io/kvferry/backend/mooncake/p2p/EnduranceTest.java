@@ -79,7 +79,7 @@ class EnduranceTest {
     }
 
     private static boolean hasGrown(Held before, Held after) {
-        return after.heap() >= before.heap() + 24
+        return after.heap() >= before.heap() + 8
                 || after.buffers() >= before.buffers() + 8
                 || after.resident() >= before.resident() + NOISE
                 || after.descriptors() >= before.descriptors() + 16

@@ -181,7 +181,7 @@ public final class SharedRegions {
         }
     }
 
-    /// Unmaps all in the background. Called when there are no more copies.
+    /// Unmaps all, in the background. Called once, when there are no more copies.
     void close() {
         mapping.lock();
         try {
@@ -190,6 +190,9 @@ public final class SharedRegions {
             retainFiles(Set.of());
         } finally {
             mapping.unlock();
+        }
+        if (!unused.isEmpty()) { // for want of a thread
+            unmap(unused);
         }
     }
 
