@@ -25,7 +25,7 @@ import java.util.List;
 import java.util.Set;
 
 /// Saves and loads of the block store, direct and buffered, in rounds in which it takes turns with
-/// limits; medians of five, and of the ratio of each round also the least and the greatest.
+/// limits; medians of five or more, and of the ratio of each round also the least and the greatest.
 ///
 /// What all do is the same: every block, or every run of blocks, becomes a file of its own, written
 /// once by one of several threads, not synced, and is read whole from the disk later. On top of it
@@ -74,6 +74,9 @@ public final class DiskBenchmark extends Benchmark {
 
     @Option(names = "--mib", description = "Bytes of a turn, for each participant.")
     private @Nullable Integer mib;
+
+    @Option(names = "--rounds", description = "Turns of each participant for each row, 5 or more.")
+    private int rounds = 5;
 
     @Option(
             names = "--writers",
@@ -124,6 +127,7 @@ public final class DiskBenchmark extends Benchmark {
             Set<String> io,
             DiskRounds.Threads threads,
             int bytes,
+            int rounds,
             int deletions) {}
 
     private Wanted wanted() {
@@ -137,10 +141,14 @@ public final class DiskBenchmark extends Benchmark {
                 io,
                 new DiskRounds.Threads(writers, readers),
                 mib != null ? Math.multiplyExact(mib, 1 << 20) : quick ? 32 << 20 : 256 << 20,
+                rounds,
                 quick ? 10_000 : 100_000);
     }
 
     private void refuseWhatFitsNot(Wanted wanted) {
+        if (wanted.rounds() < 5) {
+            throw refusal("--rounds 5 or more: of fewer a median says nothing");
+        }
         int most = StoreConfig.Pools.MOST_THREADS;
         // The store has a thread that only reads; of those that write all but one read too.
         if (writers < 1 || readers < writers || readers > most) {
@@ -197,7 +205,7 @@ public final class DiskBenchmark extends Benchmark {
         }
         if (systems.contains("loop")) {
             // Room for what all make in a row, and as much again for their warm-up and the journal.
-            long room = 2L * DiskRounds.ROUNDS * (1 + limits.size()) * wanted.bytes();
+            long room = 2L * wanted.rounds() * (1 + limits.size()) * wanted.bytes();
             try (var loop = LoopFileSystem.mount(base, room)) {
                 if (loop.folder().isPresent()) {
                     all("loop", loop.folder().get(), limits, wanted, table);
@@ -238,7 +246,7 @@ public final class DiskBenchmark extends Benchmark {
                                         state,
                                         direct,
                                         wanted.threads());
-                        rounds.run(wanted.bytes(), wanted.deletions());
+                        rounds.run(wanted.bytes(), wanted.rounds(), wanted.deletions());
                         rounds.print(system, table);
                         Folders.delete(at);
                     }

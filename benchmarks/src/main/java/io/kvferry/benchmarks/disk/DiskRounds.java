@@ -19,7 +19,6 @@ import java.util.Locale;
 ///
 /// Threading: one thread.
 final class DiskRounds {
-    static final int ROUNDS = 5;
     private static final long WARM_UP_NANOS = 5_000_000_000L;
     private static final int LEAST_WARM_UPS = 40;
 
@@ -97,11 +96,12 @@ final class DiskRounds {
     }
 
     /// @param bytes of one turn
+    /// @param count of rounds
     /// @param deletions before the first
-    void run(int bytes, int deletions) throws Exception {
+    void run(int bytes, int count, int deletions) throws Exception {
         warmUp();
         boolean full = state == State.FULL;
-        int count = bytes / block / run;
+        int files = bytes / block / run;
         try (var store =
                 new StoreRun(
                         folder.resolve("store"),
@@ -111,25 +111,25 @@ final class DiskRounds {
                         threads,
                         direct,
                         full)) {
-            var files = store.temporaries();
+            var folders = store.temporaries();
             if (state == State.DELETED) {
-                Deletions.make(files, deletions, threads.writers());
+                Deletions.make(folders, deletions, threads.writers());
             }
             if (full) {
                 store.nameBlocks("first");
                 store.run(true);
             }
-            for (int round = 0; round < ROUNDS; round++) {
+            for (int round = 0; round < count; round++) {
                 store.nameBlocks("round-" + round);
-                var written = save(store, files, round, count);
-                load(store, files, round, count);
+                var written = save(store, folders, round, files);
+                load(store, folders, round, files);
                 lookup.ours.add(store.lookUp());
                 for (int who = 0; who < limits.size(); who++) {
                     save.limits
                             .get(who)
                             .add(
                                     full
-                                            ? written.get(who).and(delete(who, files, round))
+                                            ? written.get(who).and(delete(who, folders, round))
                                             : written.get(who));
                 }
             }
