@@ -348,6 +348,26 @@ class GrantTest {
                 .isEqualTo(new Completed(64, Guarantee.APPLIED, way.path()));
     }
 
+    /// Such a request may wait for long before it is made.
+    @ParameterizedTest
+    @EnumSource
+    void aRequestForAnEarlierIncarnationEndsNoTransferToThePeer(Way way) throws Exception {
+        here = JavaTransferEngine.start(EngineConfig.from(way.settings()));
+        there = JavaTransferEngine.start(EngineConfig.from(way.settings()));
+        long bytes = 256 << 20;
+        near = here.allocate(bytes);
+        far = memory(way, bytes);
+        for (int round = 0; round < 3; round++) {
+            var running = here.submit(write(0, bytes)).outcome().toCompletableFuture();
+            do {
+                assertThat(codeOf(here.transfer(write(0, 64).withIncarnation("0".repeat(32)))))
+                        .isEqualTo(ErrorCode.STALE_INCARNATION);
+            } while (!running.isDone());
+            assertThat(running.get())
+                    .isEqualTo(new Completed(bytes, Guarantee.APPLIED, way.path()));
+        }
+    }
+
     /// Holes, no READ, and memory that nobody touches without a grant.
     @ParameterizedTest
     @EnumSource

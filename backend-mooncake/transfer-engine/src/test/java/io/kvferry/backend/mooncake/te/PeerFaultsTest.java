@@ -18,7 +18,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.DataInputStream;
 import java.io.IOException;
@@ -149,39 +149,94 @@ class PeerFaultsTest {
         }
     }
 
-    /// It has started anew with another data port, under the name that it had.
+    /// Who has the data port that a peer had before it started anew, under the name that it had.
+    enum Successor {
+        ENGINE(ErrorCode.PEER_REFUSED),
+        NO_ENGINE(ErrorCode.PROTOCOL),
+        SILENT(ErrorCode.TIMEOUT);
+
+        private final ErrorCode code;
+
+        Successor(ErrorCode code) {
+            this.code = code;
+        }
+    }
+
+    private static ScriptedPeer noEngine(Successor who) throws IOException {
+        return ScriptedPeer.withData(
+                2,
+                (in, out) -> {
+                    if (who == Successor.SILENT) {
+                        awaitEnd(in);
+                    }
+                    in.skipNBytes(24);
+                    out.write(new byte[4096]);
+                    out.flush();
+                    in.skipNBytes(BYTES);
+                });
+    }
+
     @ParameterizedTest
-    @ValueSource(booleans = {true, false})
-    void aPeerWhoseDataPortIsSomebodyElsesNowIsAskedAnew(boolean engine) throws IOException {
+    @EnumSource
+    void aPeerWhoseDataPortIsSomebodyElsesNowIsLookedUpAgain(Successor who) throws Exception {
+        engine.close();
+        start(Map.of("stall-timeout-ms", "400"));
         var settings = EngineConfig.from(Map.of("extension", "false"));
         var port = new AtomicInteger();
         var names = new String[1];
         try (var peer = new ScriptedPeer(_ -> document(names[0], port.get()));
-                var successor = JavaTransferEngine.start(settings);
-                var other = JavaTransferEngine.start(settings);
-                var noEngine =
-                        ScriptedPeer.withData(
-                                2,
-                                (in, out) -> {
-                                    in.skipNBytes(24);
-                                    out.write(new byte[4096]);
-                                    out.flush();
-                                    in.skipNBytes(BYTES);
-                                })) {
+                var now = JavaTransferEngine.start(settings);
+                var engine = JavaTransferEngine.start(settings);
+                var noEngine = noEngine(who)) {
             names[0] = peer.name();
-            var far = successor.allocate(BYTES);
-            var write = Ranges.of(memory.address(), far.address(), BYTES);
-            port.set(engine ? dataPort(other) : noEngine.dataPort());
-            assertThat(codeOf(write(peer, write)))
-                    .isEqualTo(engine ? ErrorCode.PEER_REFUSED : ErrorCode.PROTOCOL);
-            port.set(dataPort(successor));
-            assertThat(write(peer, write)).isInstanceOf(Completed.class);
-            assertThat(Bytes.mismatch(far.memory(), 0, BYTES, 1)).isEqualTo(-1);
+            var far = now.allocate(BYTES);
+            Bytes.fill(far.memory(), 2);
+            var ranges = Ranges.of(memory.address(), far.address(), BYTES);
+            port.set(who == Successor.ENGINE ? dataPort(engine) : noEngine.dataPort());
+            assertThat(codeOf(read(peer, ranges))).isEqualTo(who.code);
+            port.set(dataPort(now));
+            var limit = Deadline.in(LIMIT);
+            var outcome = read(peer, ranges);
+            while (!(outcome instanceof Completed)) { // until it has been looked up
+                assertThat(codeOf(outcome)).isEqualTo(who.code);
+                assertThat(limit.passed()).as("%s", outcome).isFalse();
+                Thread.sleep(10);
+                outcome = read(peer, ranges);
+            }
+            assertThat(Bytes.mismatch(memory.memory(), 0, BYTES, 2)).isEqualTo(-1);
         }
     }
 
-    private EngineOutcome write(ScriptedPeer peer, Ranges ranges) {
-        return engine.transfer(EngineRequest.write(peer.name(), ranges, Deadline.in(LIMIT)));
+    /// Its handshake port answers no more.
+    @Test
+    void aPeerThatIsNotFoundAgainGoesOnBeingUsed() throws Exception {
+        var answers = new AtomicInteger();
+        var names = new String[1];
+        var port = new AtomicInteger();
+        try (var peer =
+                        new ScriptedPeer(_ ->
+                                answers.incrementAndGet() == 1
+                                        ? document(names[0], port.get())
+                                        : new byte[0]);
+                var there =
+                        JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")))) {
+            names[0] = peer.name();
+            port.set(dataPort(there));
+            var far = there.allocate(BYTES);
+            var nowhere = Ranges.of(memory.address(), far.address() + BYTES, BYTES);
+            assertThat(codeOf(read(peer, nowhere))).isEqualTo(ErrorCode.PEER_REFUSED);
+            var limit = Deadline.in(LIMIT);
+            while (answers.get() < 2) {
+                assertThat(limit.passed()).isFalse();
+                Thread.sleep(10);
+            }
+            var ranges = Ranges.of(memory.address(), far.address(), BYTES);
+            assertThat(read(peer, ranges)).isInstanceOf(Completed.class);
+        }
+    }
+
+    private EngineOutcome read(ScriptedPeer peer, Ranges ranges) {
+        return engine.transfer(EngineRequest.read(peer.name(), ranges, Deadline.in(LIMIT)));
     }
 
     private static int dataPort(JavaTransferEngine engine) {

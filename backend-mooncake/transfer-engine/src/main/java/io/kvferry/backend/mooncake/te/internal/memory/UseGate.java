@@ -49,6 +49,11 @@ public final class UseGate {
         return state.get() < 0;
     }
 
+    /// Whether it was closed and the last user has left.
+    public boolean isOver() {
+        return state.get() == CLOSED;
+    }
+
     /// After [#close]: whether the last user left in time.
     public boolean awaitIdle(Deadline deadline) {
         return Uninterrupted.await(this::awaitIdle, deadline);

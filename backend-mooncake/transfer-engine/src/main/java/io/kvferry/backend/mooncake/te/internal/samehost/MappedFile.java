@@ -13,9 +13,9 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// A file with regions of a peer, mapped into this process until [#release]. The pages of a deleted
-/// file are the host's again when nobody has it mapped any more, so that is not left to the
-/// collector.
+/// A file with regions of a peer, mapped into this process until [#release]. The host gets the
+/// pages of a deleted file back only when nobody has it mapped, so it is unmapped here and not by
+/// the collector.
 ///
 /// Threading: any thread.
 final class MappedFile {
@@ -94,8 +94,8 @@ final class MappedFile {
         }
     }
 
-    /// Once, when no copy is under way in it. Unmaps it, at the latest when its pages are no longer
-    /// touched; that takes some milliseconds for each GB.
+    /// Unmaps it, now or when the thread that touches its pages has stopped. Called once. A copy
+    /// that is under way fails then.
     void release() {
         released = true;
         letGo();

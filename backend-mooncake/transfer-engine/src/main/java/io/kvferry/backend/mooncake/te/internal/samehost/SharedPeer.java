@@ -31,7 +31,7 @@ import java.util.Optional;
 public final class SharedPeer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedPeer.class);
 
-    /// Longest wait for a copy when what it copies in is taken away.
+    /// Longest wait for copies before their memory is unmapped.
     static final Duration LAST_COPY = Duration.ofSeconds(10);
 
     private final SharedFolder folder;
@@ -167,14 +167,23 @@ public final class SharedPeer implements AutoCloseable {
     /// Maps what the peer shares by now, large regions in the background: the first copy into
     /// memory that nobody has mapped takes several times as long.
     public void mapAhead() {
+        announced(regions::current);
+    }
+
+    /// Unmaps memory that the peer does not share any more, which only a copy would notice.
+    public void unmapClosed() {
+        announced(regions::unmapClosed);
+    }
+
+    private void announced(Runnable work) {
         int mark = marks.enter();
         if (mark < 0) {
-            return; // copies that are under way have mapped it, or it is closed
+            return; // copies that are under way see to it, or it is closed
         }
         try {
             marks.announce(mark);
             if (control.isOpen()) {
-                var _ = regions.current();
+                work.run();
             }
         } finally {
             marks.exit(mark);

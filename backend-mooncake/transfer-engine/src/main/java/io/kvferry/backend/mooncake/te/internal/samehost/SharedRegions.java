@@ -36,7 +36,7 @@ public final class SharedRegions {
     private final ReentrantLock mapping = new ReentrantLock();
     private final CopyMarks marks;
 
-    /// By number; what regions of the table lie in.
+    /// Mapped files by number; each holds a region of the table.
     private final Map<Long, MappedFile> files = new HashMap<>();
 
     /// To be unmapped.
@@ -181,7 +181,15 @@ public final class SharedRegions {
         }
     }
 
-    /// Unmaps all, in the background. Called once, when there are no more copies.
+    /// Unmaps what the peer does not share any more. Called as [#current].
+    void unmapClosed() {
+        if (regions.length > 0) { // else there is nothing, and nobody has asked for it
+            var _ = current();
+        }
+    }
+
+    /// Unmaps all, in the background if there is a thread. Called once, when no copy begins any
+    /// more.
     void close() {
         mapping.lock();
         try {
@@ -196,8 +204,9 @@ public final class SharedRegions {
         }
     }
 
-    /// A copy may be under way in a file that no region lies in any more, by a table that was read
-    /// before. It has been announced; later ones find their region closed.
+    /// Hands all other files to a thread that unmaps them when the copies announced by now have
+    /// ended: one may be under way by a table that was read before. Later ones find their region
+    /// closed.
     private void retainFiles(Set<Long> numbers) {
         for (var others = files.entrySet().iterator(); others.hasNext(); ) {
             var other = others.next();

@@ -40,6 +40,8 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -48,6 +50,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
     private static final Logger LOG = LoggerFactory.getLogger(Peer.class);
+    private static final long LONG_AGO = TimeUnit.DAYS.toNanos(1);
 
     public final String segmentName;
     public final SegmentDocument document;
@@ -61,6 +64,7 @@ public final class Peer {
     private int lanes;
     private volatile boolean dropped;
     private volatile long lastUse = System.nanoTime();
+    private final AtomicLong lastDue = new AtomicLong(System.nanoTime() - LONG_AGO);
     private final PeerHabit habit = new PeerHabit();
 
     private volatile Optional<SharedPeer> shared = Optional.empty();
@@ -174,6 +178,21 @@ public final class Peer {
 
     public String incarnation() {
         return document.extension().incarnation();
+    }
+
+    /// Whether this is the engine of a document whose data port is there.
+    boolean isAt(SegmentDocument found, HostPort port) {
+        return found.dataPort() == document.dataPort()
+                && found.dataVersion() == document.dataVersion()
+                && found.extension().equals(document.extension())
+                && port.equals(data);
+    }
+
+    /// Whether it was last due for so long; it is not from then on.
+    boolean isDue(Duration interval) {
+        long now = System.nanoTime();
+        long last = lastDue.get();
+        return now - last >= interval.toNanos() && lastDue.compareAndSet(last, now);
     }
 
     boolean isDropped() {

@@ -12,6 +12,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.Closeable;
 import java.time.Duration;
@@ -27,6 +29,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; concurrent questions for one peer are asked once.
 public final class PeerTable {
+    private static final Logger LOG = LoggerFactory.getLogger(PeerTable.class);
+
     /// Interval at which resting connections are looked at.
     private static final long SWEEP_NANOS = TimeUnit.SECONDS.toNanos(5);
 
@@ -38,12 +42,18 @@ public final class PeerTable {
 
     private static final Duration FORGOTTEN_AFTER = Duration.ofMinutes(10);
 
+    /// Least time between two looks at who a known peer is.
+    private static final Duration AGAIN = Duration.ofSeconds(1);
+
     private final Map<String, Slot> slots = new ConcurrentHashMap<>();
     private final SegmentDirectory directory;
     private final EngineConfig config;
     private final Watchdog watchdog;
     private long lastSweep = System.nanoTime();
     private volatile boolean closed;
+
+    /// Ends what is looked up in the background.
+    private final Cancellation again = new Cancellation();
 
     public PeerTable(SegmentDirectory directory, EngineConfig config, Watchdog watchdog) {
         this.directory = directory;
@@ -137,6 +147,10 @@ public final class PeerTable {
                     known.drop(); // nobody would look at its connections
                     return null;
                 }
+                if (closed) { // nobody else would drop it
+                    drop(known);
+                    throw new KvFerryException(ErrorCode.CLOSED, "closed while looking up " + name);
+                }
             }
             return known;
         } finally {
@@ -161,6 +175,48 @@ public final class PeerTable {
         return peer;
     }
 
+    /// Looks up who is under the name of a known peer now, and forgets the peer when it is somebody
+    /// else. Transfers of the peer go on meanwhile.
+    ///
+    /// @throws KvFerryException as [#find]; the peer stays known then
+    void lookUpAgain(Peer peer, Deadline deadline, Cancellation cancellation) {
+        SegmentDocument document = directory.find(peer.segmentName, deadline, cancellation);
+        if (!peer.isAt(document, directory.dataOf(document, deadline, cancellation))) {
+            drop(peer);
+        }
+    }
+
+    /// [#lookUpAgain] in the background, at most once a second.
+    void lookUpAgainSoon(Peer peer) {
+        if (closed || !peer.isDue(AGAIN)) {
+            return;
+        }
+        try {
+            var _ = Thread.ofVirtual().name("kvferry-te-again").start(() -> lookUpAgain(peer));
+        } catch (OutOfMemoryError e) { // no thread: the next failure asks for it again
+            LOG.debug("peer {} is not looked up again", peer.segmentName, e);
+        }
+    }
+
+    private void lookUpAgain(Peer peer) {
+        var limit = Deadline.in(config.connectTimeout().plus(config.handshakeTimeout()));
+        try {
+            lookUpAgain(peer, limit, again);
+        } catch (KvFerryException e) {
+            LOG.debug("peer {} is not found again: {}", peer.segmentName, e.getMessage());
+        }
+    }
+
+    /// A peer whose connection was lost is forgotten, unless its process is seen to live on this
+    /// host: copies into its memory go on then, and would end with it.
+    void connectionLost(Peer peer) {
+        if (peer.shared().filter(SharedPeer::ownerLives).isPresent()) {
+            lookUpAgainSoon(peer);
+        } else {
+            drop(peer);
+        }
+    }
+
     private boolean sweepInTime() {
         long now = System.nanoTime();
         if (now - lastSweep >= SWEEP_NANOS) {
@@ -182,6 +238,7 @@ public final class PeerTable {
             if (peer != null) {
                 peer.sweep(RESTS, LONGEST_REST);
                 peer.attachAgain().ifPresent(shared -> watch(peer, shared));
+                peer.shared().ifPresent(SharedPeer::unmapClosed);
                 if (peer.isUnused(FORGOTTEN_AFTER)) {
                     drop(peer);
                 }
@@ -222,6 +279,7 @@ public final class PeerTable {
 
     public void close() {
         closed = true;
+        again.cancel(ErrorCode.CLOSED);
         for (Slot slot : List.copyOf(slots.values())) {
             Peer peer = slot.peer;
             if (peer != null) {

@@ -161,31 +161,34 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         try {
             return over(peer);
         } catch (KvFerryException e) {
-            boolean lost =
-                    e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.STALE_INCARNATION;
-            if (lost || isDoubtful(peer, e.code())) {
-                context.peers().drop(peer);
-            }
-            if (!lost) {
-                throw e;
-            }
-            boolean untouched = e.code() == ErrorCode.STALE_INCARNATION || untouched();
-            if (!untouched || givenUp != null) {
+            learnFrom(e.code(), peer);
+            boolean refused = e.code() == ErrorCode.STALE_INCARNATION;
+            boolean again = refused || e.code() == ErrorCode.PEER_LOST && untouched();
+            if (!again || givenUp != null) {
                 throw e;
             }
         }
         // Nothing reached it: the peer may have started anew with other ports. Ask once more who it
         // is.
         failedRange = -1;
-        return over(current());
+        Peer next = current();
+        try {
+            return over(next);
+        } catch (KvFerryException e) {
+            learnFrom(e.code(), next);
+            throw e;
+        }
     }
 
-    /// Whether somebody else may have the peer's data port by now; it is asked anew who it is then.
-    /// A kvferry engine refuses what is meant for another one with a code of its own.
-    private static boolean isDoubtful(Peer peer, ErrorCode code) {
-        return peer.shared().isEmpty()
-                && (code == ErrorCode.PROTOCOL
-                        || code == ErrorCode.PEER_REFUSED && !peer.batches());
+    /// What a failure says about the peer. Its data port may belong to somebody else by now, who
+    /// may be another engine, no engine at all, or silent.
+    private void learnFrom(ErrorCode code, Peer peer) {
+        switch (code) {
+            case STALE_INCARNATION -> context.peers().drop(peer);
+            case PEER_LOST -> context.peers().connectionLost(peer);
+            case PROTOCOL, PEER_REFUSED, TIMEOUT -> context.peers().lookUpAgainSoon(peer);
+            default -> {}
+        }
     }
 
     /// Whether no byte of this transfer can have reached the peer.
@@ -228,7 +231,8 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         Peer peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         String expected = request.expectedIncarnation();
         if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
-            context.peers().drop(peer);
+            // The request may be the older one; others go on with the peer then.
+            context.peers().lookUpAgain(peer, request.deadline(), waits);
             peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         }
         if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {

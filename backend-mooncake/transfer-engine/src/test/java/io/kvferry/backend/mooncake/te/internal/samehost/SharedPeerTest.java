@@ -24,6 +24,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /// Trouble that passes does not close the way over shared memory for good.
 @SuppressWarnings("NullAway.Init")
@@ -96,26 +98,52 @@ class SharedPeerTest {
     }
 
     @Test
-    void memoryThatAPeerSharesNoMoreIsUnmappedWhenTheCopyInItHasEnded() throws Exception {
-        var patience = Duration.ofMillis(1);
+    void memoryThatAPeerSharesNoMoreIsUnmapped() throws Exception {
+        var old = owner.allocate(1 << 20, Access.OPEN, arena).orElseThrow();
+        try (var peer = attach()) {
+            peer.mapAhead();
+            assertThat(resident(old.file())).hasSize(2);
+            owner.close(old, false, Duration.ofMillis(1));
+            peer.unmapClosed();
+            awaitMappings(1, old.file());
+        }
+    }
+
+    @Test
+    void aCopyThatIsUnderWayEndsBeforeItsMemoryIsUnmapped() throws Exception {
         var old = owner.allocate(1 << 20, Access.OPEN, arena).orElseThrow();
         long address = old.memory().address();
         try (var peer = attach()) {
-            int copying = peer.marks().enter();
-            peer.marks().announce(copying);
+            var marks = peer.marks();
+            int copying = marks.enter();
+            marks.announce(copying);
             var far = mapped(SharedRegions.find(peer.regions().current(), address, 4096));
-            owner.close(old, false, patience);
-            int next = peer.marks().enter();
-            peer.marks().announce(next);
-            assertThat(peer.regions().current()).isEmpty();
-            far.fill((byte) 3); // the copy goes on
-            peer.marks().exit(next);
+            owner.close(old, false, Duration.ofMillis(1));
+            peer.unmapClosed();
+            Thread.sleep(50);
             far.fill((byte) 4);
-            assertThat(resident(old.file())).hasSize(2);
 
-            peer.marks().announce(copying); // its next piece
+            marks.announce(copying); // its next piece
             awaitMappings(1, old.file());
-            peer.marks().exit(copying);
+            marks.exit(copying);
+        }
+    }
+
+    @Test
+    void aWaitForAnnouncedCopiesEndsWithTheirNextPiece() throws Exception {
+        try (var peer = attach()) {
+            var marks = peer.marks();
+            int copying = marks.enter();
+            marks.announce(copying);
+            assertThat(marks.awaitAnnounced(Deadline.in(Duration.ofMillis(5)))).isFalse();
+            var next =
+                    CompletableFuture.runAsync(
+                            () -> marks.announce(copying),
+                            CompletableFuture.delayedExecutor(50, TimeUnit.MILLISECONDS));
+            assertThat(marks.awaitAnnounced(Deadline.in(SOON))).isTrue();
+            next.get();
+            marks.exit(copying);
+            assertThat(marks.awaitAnnounced(Deadline.in(SOON))).isTrue();
         }
     }
 
@@ -131,9 +159,10 @@ class SharedPeerTest {
     private static List<Long> resident(Path file) throws IOException {
         var found = new ArrayList<Long>();
         boolean within = false;
+        var real = file.getParent().toRealPath().resolve(file.getFileName()).toString();
         for (String line : Files.readAllLines(Path.of("/proc/self/smaps"))) {
             if (line.matches("[0-9a-f]+-[0-9a-f]+ .*")) {
-                within = line.contains(file.toString());
+                within = line.contains(real);
             } else if (within && line.startsWith("Rss:")) {
                 found.add(Long.parseLong(line.replaceAll("\\D", "")) << 10);
             }

@@ -101,6 +101,37 @@ class PeerTableTest {
         }
     }
 
+    /// Copies to its memory would end with it.
+    @Test
+    void aLostConnectionDoesNotEndAPeerThatIsSeenToLive() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        var asked = new CountDownLatch(2);
+        var watchdog = new Watchdog("test");
+        watchdog.close(); // nobody else sees that it has ended
+        try (var scripted =
+                new ScriptedPeer(_ -> {
+                    asked.countDown();
+                    return handshake(names[0]);
+                })) {
+            names[0] = scripted.name();
+            var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+            var table = new PeerTable(directory, config, watchdog);
+            var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
+            table.connectionLost(peer);
+            assertThat(asked.await(30, TimeUnit.SECONDS)).as("looked up again").isTrue();
+            assertThat(table.find(names[0], Deadline.in(SOON), new Cancellation())).isSameAs(peer);
+            assertThat(peer.shared().orElseThrow().marks().isClosed()).isFalse();
+
+            owner.close();
+            table.connectionLost(peer);
+            assertThat(peer.isDropped()).isTrue();
+            table.close();
+        }
+    }
+
     /// Its transfers go through the socket until then.
     @Test
     void sharedMemoryThatCouldNotBeAttachedIsUsedWhenTheTroubleIsOver() throws Exception {
@@ -165,6 +196,43 @@ class PeerTableTest {
             assertThat(table.find(names[0], Deadline.in(SOON), new Cancellation())).isSameAs(peer);
             table.close();
             assertThat(peer.isDropped()).isTrue();
+        } finally {
+            released.countDown();
+        }
+    }
+
+    /// Nobody would look at its connections and its memory.
+    @Test
+    void aPeerThatIsFoundWhileTheTableIsClosedIsDropped() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        var asked = new CountDownLatch(1);
+        var released = new CountDownLatch(1);
+        try (var watchdog = new Watchdog("test");
+                var _ = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+                var scripted =
+                        new ScriptedPeer(_ -> {
+                            asked.countDown();
+                            awaitQuietly(released);
+                            return handshake(names[0]);
+                        })) {
+            names[0] = scripted.name();
+            var table = new PeerTable(directory, config, watchdog);
+            var found =
+                    CompletableFuture.supplyAsync(
+                            () -> table.find(names[0], Deadline.in(SOON), new Cancellation()));
+            assertThat(asked.await(30, TimeUnit.SECONDS)).isTrue();
+            table.close();
+            released.countDown();
+            assertThat(found)
+                    .failsWithin(SOON)
+                    .withThrowableThat()
+                    .havingCause()
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.CLOSED));
         } finally {
             released.countDown();
         }
