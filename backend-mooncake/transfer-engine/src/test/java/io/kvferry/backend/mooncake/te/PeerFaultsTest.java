@@ -179,8 +179,10 @@ class PeerFaultsTest {
     @ParameterizedTest
     @EnumSource
     void aPeerWhoseDataPortIsSomebodyElsesNowIsLookedUpAgain(Successor who) throws Exception {
-        engine.close();
-        start(Map.of("stall-timeout-ms", "400"));
+        if (who == Successor.SILENT) {
+            engine.close();
+            start(Map.of("stall-timeout-ms", "400"));
+        }
         var settings = EngineConfig.from(Map.of("extension", "false"));
         var port = new AtomicInteger();
         var names = new String[1];
@@ -207,26 +209,26 @@ class PeerFaultsTest {
         }
     }
 
-    /// Its handshake port answers no more.
+    /// Its handshake port answers nonsense for a while.
     @Test
     void aPeerThatIsNotFoundAgainGoesOnBeingUsed() throws Exception {
-        var answers = new AtomicInteger();
+        var asked = new AtomicInteger();
         var names = new String[1];
         var port = new AtomicInteger();
         try (var peer =
                         new ScriptedPeer(_ ->
-                                answers.incrementAndGet() == 1
+                                asked.incrementAndGet() == 1
                                         ? document(names[0], port.get())
-                                        : new byte[0]);
+                                        : new byte[9]);
                 var there =
                         JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")))) {
             names[0] = peer.name();
             port.set(dataPort(there));
             var far = there.allocate(BYTES);
             var nowhere = Ranges.of(memory.address(), far.address() + BYTES, BYTES);
-            assertThat(codeOf(read(peer, nowhere))).isEqualTo(ErrorCode.PEER_REFUSED);
             var limit = Deadline.in(LIMIT);
-            while (answers.get() < 2) {
+            while (asked.get() < 3) { // the second look-up has ended when there is a third
+                assertThat(codeOf(read(peer, nowhere))).isEqualTo(ErrorCode.PEER_REFUSED);
                 assertThat(limit.passed()).isFalse();
                 Thread.sleep(10);
             }

@@ -170,15 +170,16 @@ public final class SharedPeer implements AutoCloseable {
         announced(regions::current);
     }
 
-    /// Unmaps memory that the peer does not share any more, which only a copy would notice.
-    public void unmapClosed() {
-        announced(regions::unmapClosed);
+    /// Where something of the peer is mapped: unmaps what it does not share any more, and maps what
+    /// is new.
+    public void follow() {
+        announced(regions::follow);
     }
 
     private void announced(Runnable work) {
         int mark = marks.enter();
         if (mark < 0) {
-            return; // copies that are under way see to it, or it is closed
+            return; // the next copy will do it, or it is closed
         }
         try {
             marks.announce(mark);
@@ -217,6 +218,11 @@ public final class SharedPeer implements AutoCloseable {
                 ErrorCode.LEASE_EXPIRED,
                 "the capability for %d bytes at 0x%x is closed or for another range"
                         .formatted(bytes, address));
+    }
+
+    /// Whether the owner's engine is open and its process runs. Costs a system call.
+    public boolean isAlive() {
+        return control.isOpen() && ownerLives();
     }
 
     /// Whether the owner runs. Costs a system call; a copy alone cannot tell.

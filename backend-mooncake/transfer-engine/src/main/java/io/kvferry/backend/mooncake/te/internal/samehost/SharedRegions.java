@@ -181,15 +181,21 @@ public final class SharedRegions {
         }
     }
 
-    /// Unmaps what the peer does not share any more. Called as [#current].
-    void unmapClosed() {
+    /// As [SharedPeer#follow]. Called as [#current].
+    void follow() {
         if (regions.length > 0) { // else there is nothing, and nobody has asked for it
             var _ = current();
         }
+        mapping.lock();
+        try {
+            unmapUnused();
+        } finally {
+            mapping.unlock();
+        }
     }
 
-    /// Unmaps all, in the background if there is a thread. Called once, when no copy begins any
-    /// more.
+    /// Unmaps all, in the background if a thread can be started. Called once, when no copy begins
+    /// any more.
     void close() {
         mapping.lock();
         try {
@@ -204,9 +210,6 @@ public final class SharedRegions {
         }
     }
 
-    /// Hands all other files to a thread that unmaps them when the copies announced by now have
-    /// ended: one may be under way by a table that was read before. Later ones find their region
-    /// closed.
     private void retainFiles(Set<Long> numbers) {
         for (var others = files.entrySet().iterator(); others.hasNext(); ) {
             var other = others.next();
@@ -215,6 +218,13 @@ public final class SharedRegions {
                 others.remove();
             }
         }
+        unmapUnused();
+    }
+
+    /// Hands the unused files to a thread that unmaps them when the copies announced by now have
+    /// ended: one may be under way by a table that was read before. Later ones find their region
+    /// closed.
+    private void unmapUnused() {
         if (unused.isEmpty()) {
             return;
         }

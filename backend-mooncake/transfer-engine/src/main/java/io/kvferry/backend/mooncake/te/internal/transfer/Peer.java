@@ -41,7 +41,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -64,7 +64,12 @@ public final class Peer {
     private int lanes;
     private volatile boolean dropped;
     private volatile long lastUse = System.nanoTime();
-    private final AtomicLong lastDue = new AtomicLong(System.nanoTime() - LONG_AGO);
+
+    /// Whether it is being looked up again in the background.
+    private final AtomicBoolean lookedUp = new AtomicBoolean();
+
+    private volatile long lastLookUp = System.nanoTime() - LONG_AGO;
+    private volatile long lastSeen = lastLookUp;
     private final PeerHabit habit = new PeerHabit();
 
     private volatile Optional<SharedPeer> shared = Optional.empty();
@@ -182,17 +187,35 @@ public final class Peer {
 
     /// Whether this is the engine of a document whose data port is there.
     boolean isAt(SegmentDocument found, HostPort port) {
-        return found.dataPort() == document.dataPort()
+        return found.protocol().equals(document.protocol())
+                && found.dataPort() == document.dataPort()
                 && found.dataVersion() == document.dataVersion()
                 && found.extension().equals(document.extension())
                 && port.equals(data);
     }
 
-    /// Whether it was last due for so long; it is not from then on.
-    boolean isDue(Duration interval) {
+    /// A look-up that began then has found it.
+    void seen(long nanos) {
+        lastSeen = nanos;
+    }
+
+    /// Whether a look-up that began after this time has found it.
+    boolean isSeenSince(long nanos) {
+        return lastSeen - nanos > 0;
+    }
+
+    /// True for one caller at a time, and at most once in an interval; [#endLookUp] ends it.
+    boolean beginLookUp(Duration interval) {
         long now = System.nanoTime();
-        long last = lastDue.get();
-        return now - last >= interval.toNanos() && lastDue.compareAndSet(last, now);
+        if (now - lastLookUp < interval.toNanos() || !lookedUp.compareAndSet(false, true)) {
+            return false;
+        }
+        lastLookUp = now;
+        return true;
+    }
+
+    void endLookUp() {
+        lookedUp.set(false);
     }
 
     boolean isDropped() {

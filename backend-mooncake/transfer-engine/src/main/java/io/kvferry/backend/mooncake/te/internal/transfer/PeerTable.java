@@ -42,7 +42,7 @@ public final class PeerTable {
 
     private static final Duration FORGOTTEN_AFTER = Duration.ofMinutes(10);
 
-    /// Least time between two looks at who a known peer is.
+    /// Least time between two look-ups of a known peer in the background.
     private static final Duration AGAIN = Duration.ofSeconds(1);
 
     private final Map<String, Slot> slots = new ConcurrentHashMap<>();
@@ -176,41 +176,77 @@ public final class PeerTable {
     }
 
     /// Looks up who is under the name of a known peer now, and forgets the peer when it is somebody
-    /// else. Transfers of the peer go on meanwhile.
+    /// else. Transfers of the peer go on meanwhile. What another thread finds that began to look
+    /// after this was called is not looked up once more.
     ///
     /// @throws KvFerryException as [#find]; the peer stays known then
     void lookUpAgain(Peer peer, Deadline deadline, Cancellation cancellation) {
-        SegmentDocument document = directory.find(peer.segmentName, deadline, cancellation);
-        if (!peer.isAt(document, directory.dataOf(document, deadline, cancellation))) {
-            drop(peer);
+        long called = System.nanoTime();
+        String name = peer.segmentName;
+        Slot slot = slots.computeIfAbsent(name, _ -> new Slot());
+        slot.begin(name, deadline, cancellation);
+        try {
+            if (peer.isDropped() || peer.isSeenSince(called)) {
+                return;
+            }
+            long began = System.nanoTime();
+            SegmentDocument document = directory.find(name, deadline, cancellation);
+            if (peer.isAt(document, directory.dataOf(document, deadline, cancellation))) {
+                peer.seen(began);
+            } else {
+                drop(peer);
+            }
+        } finally {
+            if (slot.peer == null) {
+                slots.remove(name, slot);
+            }
+            slot.end();
         }
     }
 
-    /// [#lookUpAgain] in the background, at most once a second.
+    /// [#lookUpAgain] in the background, one look-up of a peer at a time and at most one in a
+    /// second.
     void lookUpAgainSoon(Peer peer) {
-        if (closed || !peer.isDue(AGAIN)) {
+        if (closed || !peer.beginLookUp(AGAIN)) {
             return;
         }
+        boolean begun = false;
         try {
             var _ = Thread.ofVirtual().name("kvferry-te-again").start(() -> lookUpAgain(peer));
-        } catch (OutOfMemoryError e) { // no thread: the next failure asks for it again
+            begun = true;
+        } catch (OutOfMemoryError e) { // no thread: a later failure asks for it again
             LOG.debug("peer {} is not looked up again", peer.segmentName, e);
+        } finally {
+            if (!begun) {
+                peer.endLookUp();
+            }
         }
     }
 
+    /// A peer that nobody knows of any more is forgotten; other trouble may pass.
     private void lookUpAgain(Peer peer) {
         var limit = Deadline.in(config.connectTimeout().plus(config.handshakeTimeout()));
         try {
             lookUpAgain(peer, limit, again);
         } catch (KvFerryException e) {
             LOG.debug("peer {} is not found again: {}", peer.segmentName, e.getMessage());
+            boolean gone = e.code() == ErrorCode.NOT_FOUND || e.code() == ErrorCode.PEER_LOST;
+            if (gone && !isSeenToLive(peer)) {
+                drop(peer);
+            }
+        } finally {
+            peer.endLookUp();
         }
     }
 
-    /// A peer whose connection was lost is forgotten, unless its process is seen to live on this
-    /// host: copies into its memory go on then, and would end with it.
+    private static boolean isSeenToLive(Peer peer) {
+        return peer.shared().filter(SharedPeer::isAlive).isPresent();
+    }
+
+    /// A peer whose connection was lost is forgotten, unless it is seen to live on this host:
+    /// copies into its memory go on then, and would end with it.
     void connectionLost(Peer peer) {
-        if (peer.shared().filter(SharedPeer::ownerLives).isPresent()) {
+        if (isSeenToLive(peer)) {
             lookUpAgainSoon(peer);
         } else {
             drop(peer);
@@ -238,7 +274,7 @@ public final class PeerTable {
             if (peer != null) {
                 peer.sweep(RESTS, LONGEST_REST);
                 peer.attachAgain().ifPresent(shared -> watch(peer, shared));
-                peer.shared().ifPresent(SharedPeer::unmapClosed);
+                peer.shared().ifPresent(SharedPeer::follow);
                 if (peer.isUnused(FORGOTTEN_AFTER)) {
                     drop(peer);
                 }
@@ -263,7 +299,7 @@ public final class PeerTable {
         if (peer.isDropped()) {
             return false;
         }
-        boolean lives = shared.ownerLives();
+        boolean lives = shared.isAlive();
         if (!lives) { // not on the clock's thread: the end waits for copies that are under way
             var _ = Thread.ofVirtual().name("kvferry-te-drop").start(() -> drop(peer));
         }

@@ -171,6 +171,9 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         // Nothing reached it: the peer may have started anew with other ports. Ask once more who it
         // is.
         failedRange = -1;
+        if (!peer.isDropped()) {
+            context.peers().lookUpAgain(peer, request.deadline(), waits);
+        }
         Peer next = current();
         try {
             return over(next);

@@ -26,6 +26,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 
 /// Trouble that passes does not close the way over shared memory for good.
 @SuppressWarnings("NullAway.Init")
@@ -104,7 +106,7 @@ class SharedPeerTest {
             peer.mapAhead();
             assertThat(resident(old.file())).hasSize(2);
             owner.close(old, false, Duration.ofMillis(1));
-            peer.unmapClosed();
+            peer.follow();
             awaitMappings(1, old.file());
         }
     }
@@ -119,7 +121,7 @@ class SharedPeerTest {
             marks.announce(copying);
             var far = mapped(SharedRegions.find(peer.regions().current(), address, 4096));
             owner.close(old, false, Duration.ofMillis(1));
-            peer.unmapClosed();
+            peer.follow();
             Thread.sleep(50);
             far.fill((byte) 4);
 
@@ -136,18 +138,23 @@ class SharedPeerTest {
             int copying = marks.enter();
             marks.announce(copying);
             assertThat(marks.awaitAnnounced(Deadline.in(Duration.ofMillis(5)))).isFalse();
-            var next =
-                    CompletableFuture.runAsync(
-                            () -> marks.announce(copying),
-                            CompletableFuture.delayedExecutor(50, TimeUnit.MILLISECONDS));
+            var over = new AtomicBoolean();
+            var pieces =
+                    CompletableFuture.runAsync(() -> {
+                        while (!over.get()) {
+                            marks.announce(copying);
+                            LockSupport.parkNanos(1_000_000);
+                        }
+                    });
             assertThat(marks.awaitAnnounced(Deadline.in(SOON))).isTrue();
-            next.get();
+            over.set(true);
+            pieces.get(30, TimeUnit.SECONDS);
             marks.exit(copying);
             assertThat(marks.awaitAnnounced(Deadline.in(SOON))).isTrue();
         }
     }
 
-    private static void awaitMappings(int count, Path file) throws Exception {
+    private void awaitMappings(int count, Path file) throws Exception {
         var limit = Deadline.in(SOON);
         while (resident(file).size() != count) {
             assertThat(limit.passed()).as("%s", resident(file)).isFalse();
@@ -156,10 +163,10 @@ class SharedPeerTest {
     }
 
     /// Bytes of each mapping of a file, which may be deleted, whose pages are mapped.
-    private static List<Long> resident(Path file) throws IOException {
+    private List<Long> resident(Path file) throws IOException {
         var found = new ArrayList<Long>();
         boolean within = false;
-        var name = String.valueOf(file.getFileName()); // its folder may be named by a link
+        var name = folder.toRealPath() + "/" + file.getFileName();
         for (String line : Files.readAllLines(Path.of("/proc/self/smaps"))) {
             if (line.matches("[0-9a-f]+-[0-9a-f]+ .*")) {
                 within = line.contains(name);

@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -22,6 +23,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
@@ -40,6 +42,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 
 class PeerTableTest {
@@ -108,27 +111,98 @@ class PeerTableTest {
         var client = new HandshakeClient(SOON, SOON, 1 << 20);
         var directory = new SegmentDirectory(config, client, () -> new byte[0]);
         var names = new String[1];
-        var asked = new CountDownLatch(2);
+        var asked = new AtomicInteger();
         var watchdog = new Watchdog("test");
         watchdog.close(); // nobody else sees that it has ended
         try (var scripted =
                 new ScriptedPeer(_ -> {
-                    asked.countDown();
+                    asked.incrementAndGet();
                     return handshake(names[0]);
                 })) {
             names[0] = scripted.name();
             var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
             var table = new PeerTable(directory, config, watchdog);
             var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
-            table.connectionLost(peer);
-            assertThat(asked.await(30, TimeUnit.SECONDS)).as("looked up again").isTrue();
+            var limit = Deadline.in(SOON);
+            while (asked.get() < 3) { // the second look-up has ended when there is a third
+                table.connectionLost(peer);
+                assertThat(limit.passed()).as("looked up again").isFalse();
+                Thread.sleep(10);
+            }
             assertThat(table.find(names[0], Deadline.in(SOON), new Cancellation())).isSameAs(peer);
             assertThat(peer.shared().orElseThrow().marks().isClosed()).isFalse();
 
-            owner.close();
+            owner.retire(); // its engine is closed, and its process lives
             table.connectionLost(peer);
             assertThat(peer.isDropped()).isTrue();
+            owner.close();
             table.close();
+        }
+    }
+
+    /// Each of these calls may come from a transfer for an earlier incarnation.
+    @Test
+    void aPeerIsLookedUpAgainOnceForAllWhoAskMeanwhile() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory", "false"));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        var asked = new AtomicInteger();
+        var second = new CountDownLatch(2);
+        var released = new CountDownLatch(1);
+        try (var watchdog = new Watchdog("test");
+                var scripted =
+                        new ScriptedPeer(_ -> {
+                            asked.incrementAndGet();
+                            second.countDown();
+                            if (second.getCount() == 0) {
+                                awaitQuietly(released);
+                            }
+                            return handshake(names[0]);
+                        });
+                var threads = Executors.newCachedThreadPool()) {
+            names[0] = scripted.name();
+            var table = new PeerTable(directory, config, watchdog);
+            var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
+            var callers = new ArrayList<Thread>();
+            var calls = new ArrayList<Future<?>>();
+            for (int i = 0; i < 20; i++) {
+                calls.add(
+                        threads.submit(() -> {
+                            synchronized (callers) {
+                                callers.add(Thread.currentThread());
+                            }
+                            table.lookUpAgain(peer, Deadline.in(SOON), new Cancellation());
+                        }));
+            }
+            assertThat(second.await(30, TimeUnit.SECONDS)).isTrue();
+            awaitWaiting(callers, 20);
+            released.countDown();
+            for (var call : calls) {
+                call.get(30, TimeUnit.SECONDS);
+            }
+            assertThat(asked).as("the first, and two for all").hasValueLessThanOrEqualTo(3);
+            assertThat(peer.isDropped()).isFalse();
+            table.close();
+        } finally {
+            released.countDown();
+        }
+    }
+
+    /// All but one, which has asked and waits for the answer, in the table.
+    private static void awaitWaiting(List<Thread> threads, int count) throws InterruptedException {
+        var limit = Deadline.in(SOON);
+        while (true) {
+            synchronized (threads) {
+                if (threads.stream()
+                                .filter(thread -> thread.getState() == Thread.State.TIMED_WAITING)
+                                .count()
+                        >= count - 1) {
+                    return;
+                }
+            }
+            assertThat(limit.passed()).isFalse();
+            Thread.sleep(10);
         }
     }
 
@@ -219,6 +293,7 @@ class PeerTableTest {
                             return handshake(names[0]);
                         })) {
             names[0] = scripted.name();
+            int places = freePlaces();
             var table = new PeerTable(directory, config, watchdog);
             var found =
                     CompletableFuture.supplyAsync(
@@ -233,8 +308,23 @@ class PeerTableTest {
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.CLOSED));
+            assertThat(freePlaces()).isEqualTo(places);
         } finally {
             released.countDown();
+        }
+    }
+
+    /// For processes that attach to the shared memory.
+    private int freePlaces() {
+        var attached = new ArrayList<SharedPeer>();
+        try {
+            while (true) {
+                attached.add(SharedPeer.attach(folder, INCARNATION, false).orElseThrow());
+            }
+        } catch (IOException e) { // all are taken
+            return attached.size();
+        } finally {
+            attached.forEach(SharedPeer::close);
         }
     }
 
