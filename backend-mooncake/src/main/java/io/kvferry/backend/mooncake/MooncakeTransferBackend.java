@@ -274,9 +274,9 @@ final class MooncakeTransferBackend implements TransferBackend {
             case TransferOutcome.Done _ -> changePeer(peer, PeerState.READY, "reached");
             case TransferOutcome.Failed failed -> {
                 switch (failed.failure().code()) {
-                    case PEER_LOST, STALE_INCARNATION ->
+                    case STALE_INCARNATION ->
                             changePeer(peer, PeerState.LOST, failed.failure().message());
-                    case TIMEOUT, IO ->
+                    case PEER_LOST, TIMEOUT, IO -> // a connection may be lost and the peer live on
                             changePeer(peer, PeerState.SUSPECT, failed.failure().message());
                     default -> {}
                 }

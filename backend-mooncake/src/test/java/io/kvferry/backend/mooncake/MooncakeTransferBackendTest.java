@@ -332,7 +332,7 @@ class MooncakeTransferBackendTest {
                         TransferOutcome.Failed.class,
                         failed ->
                                 assertThat(failed.failure().code()).isEqualTo(ErrorCode.PEER_LOST));
-        assertThat(told).contains("a sees b#7 LOST");
+        assertThat(told).contains("a sees b#7 SUSPECT").doesNotContain("a sees b#7 LOST");
     }
 
     /// Neither those that came with it nor those that follow.

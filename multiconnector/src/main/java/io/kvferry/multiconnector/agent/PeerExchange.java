@@ -110,7 +110,8 @@ final class PeerExchange {
         peers.loaded(peer, loaded);
     }
 
-    /// Backends that had loaded forget the peer, or get again what they had of it before.
+    /// Backends that had loaded forget the peer, or get again what they had of it before. What they
+    /// knew is not dropped in between: transfers that are under way would end.
     private void undo(
             PeerId peer,
             Map<String, byte[]> loaded,
@@ -122,9 +123,10 @@ final class PeerExchange {
                         .call(
                                 "dropPeer",
                                 backend -> {
-                                    backend.dropPeer(peer);
                                     var section = before.get(name);
-                                    if (section != null) {
+                                    if (section == null) {
+                                        backend.dropPeer(peer);
+                                    } else {
                                         backend.loadPeer(peer, section);
                                     }
                                     return true;

@@ -203,6 +203,7 @@ class AgentPeersTest {
 
             assertThat(AgentPair.end(pair.near.submit(pair.write())))
                     .isInstanceOf(TransferOutcome.Done.class);
+            assertThat(a.drops).as("which end what is under way").hasValue(0);
         }
     }
 

@@ -50,6 +50,10 @@ final class TestBackend implements TransferBackendProvider {
     volatile CompletableFuture<Void> quiesced = CompletableFuture.completedFuture(null);
     volatile boolean refuseMemory;
     volatile boolean provides;
+
+    /// Calls of dropPeer.
+    final AtomicInteger drops = new AtomicInteger();
+
     volatile boolean refusePeers;
     volatile boolean refuseNotify;
 
@@ -179,6 +183,7 @@ final class TestBackend implements TransferBackendProvider {
 
         @Override
         public void dropPeer(PeerId peer) {
+            drops.incrementAndGet();
             whole.dropPeer(peer);
         }
 

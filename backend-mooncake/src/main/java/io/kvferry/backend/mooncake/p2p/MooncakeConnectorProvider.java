@@ -107,10 +107,8 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
                             + settings.engine()
                             + " and transfer_backends exclude each other: either moves the bytes");
         }
-        var self =
-                new PeerId(
-                        context.config().engineId() + "/" + context.rank().rank(),
-                        context.engine().incarnation());
+        // The engine's incarnation differs from those before it; an agent's has to be greater.
+        var self = PeerId.startingNow(context.config().engineId() + "/" + context.rank().rank());
         return HostBackends.open(
                 context.host(), settings.transferBackends(), self, context.config().ip());
     }

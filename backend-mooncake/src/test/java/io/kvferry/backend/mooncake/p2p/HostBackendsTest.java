@@ -86,6 +86,28 @@ class HostBackendsTest {
         }
     }
 
+    /// Under the name that it had.
+    @ParameterizedTest
+    @ValueSource(strings = {"MOONCAKE", "MEMORY"})
+    void aPrefillerThatStartsAnewIsReadAgain(String backend) throws IOException {
+        var shape = new Shape(1, 4, 4, 1, 80, 512, false);
+        var options = BackendHosts.over(backend);
+        try (var kvferry = BackendHosts.agent();
+                var d = decoder(shape, options, kvferry.services())) {
+            for (int life = 0; life < 3; life++) {
+                try (var p = prefiller(shape, options, kvferry.services())) {
+                    var hold = p.prefill(p.request("p", 70, 5, decodeElsewhere("x")), life);
+                    var target = d.request("d" + life, 70, 20, prefillAt(p.bootstrap, "p", "x"));
+                    assertThat(d.await(d.beginDecode(target, 0)))
+                            .as("life %d", life)
+                            .isInstanceOf(Completion.Completed.class);
+                    d.assertHolds(target, 0, life);
+                    assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
+                }
+            }
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(strings = {"MOONCAKE", "MEMORY"})
     void enginesHandOverByTheAgent(String backend) throws IOException {

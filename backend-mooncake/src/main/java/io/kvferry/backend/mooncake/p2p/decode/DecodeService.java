@@ -146,7 +146,10 @@ public final class DecodeService implements AutoCloseable {
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
         } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
-            live.forEach(fetch -> endings.lose(fetch, Failure.of(e)));
+            live.forEach(fetch -> {
+                endings.lose(fetch, Failure.of(e));
+                directory.review(fetch.engine());
+            });
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
@@ -385,6 +388,8 @@ public final class DecodeService implements AutoCloseable {
             LOG.warn("lost {} of engine {}: {}", address, fetch.engine().engineId(), failure);
             directory.forget(fetch.engine()); // it may come back at another address
             requests.forget(address);
+        } else {
+            directory.review(fetch.engine());
         }
         if (fetch.window().isPresent()) {
             fetch.outstanding().remove(address);

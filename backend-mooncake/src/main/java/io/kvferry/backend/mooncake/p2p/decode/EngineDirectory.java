@@ -41,6 +41,9 @@ final class EngineDirectory implements AutoCloseable {
 
     private static final Duration BACK_OFF = Duration.ofMillis(100);
 
+    /// Least time between two reviews of an engine.
+    private static final Duration AGAIN = Duration.ofSeconds(1);
+
     /// How long an engine may be missing or incomplete before that is a failure.
     private static final Duration START_UP = Duration.ofSeconds(5);
 
@@ -55,7 +58,12 @@ final class EngineDirectory implements AutoCloseable {
 
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
+    private final Map<Key, List<Consumer<Answer>>> reviewing = new HashMap<>();
     private final Map<Key, EngineEntry> confirmed;
+
+    /// When engines were last looked up again.
+    private final Map<Key, Long> reviewed;
+
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition closing = lock.newCondition();
     private boolean closed;
@@ -90,6 +98,7 @@ final class EngineDirectory implements AutoCloseable {
         this.known = new RecentMap<>(most);
         this.resting = new RecentMap<>(most);
         this.confirmed = new RecentMap<>(most);
+        this.reviewed = new RecentMap<>(most);
         this.threads = threads;
         this.loop = loop;
         this.limit = limit;
@@ -192,10 +201,37 @@ final class EngineDirectory implements AutoCloseable {
         }
     }
 
+    /// It is looked up anew, or used as before when the bootstrap service does not answer: a lost
+    /// connection does not tell that the engine has gone.
     void forget(Key key) {
-        known.remove(key);
-        resting.remove(key);
-        confirmed.remove(key);
+        var engine = known.remove(key);
+        if (engine != null) {
+            resting.put(key, engine);
+        }
+    }
+
+    /// Looks an engine up again that refused a request, or does not fit: another one may be at its
+    /// addresses, or it may not have been listed as a whole. At most once a second; what is known
+    /// of it is used until there is an answer.
+    void review(Key key) {
+        long now = System.nanoTime();
+        var last = reviewed.get(key);
+        if (known.get(key) == null || last != null && now - last < AGAIN.toNanos()) {
+            return;
+        }
+        reviewed.put(key, now);
+        var before = known.get(key);
+        ask(
+                key,
+                reviewing,
+                _ -> {},
+                answer -> {
+                    if (answer instanceof Answer.Found(var found)) {
+                        known.replace(key, found);
+                    } else if (!isUnasked(answer)) {
+                        known.remove(key, before);
+                    }
+                });
     }
 
     /// No connection to a worker is left, so nobody would notice that its engine has gone and that

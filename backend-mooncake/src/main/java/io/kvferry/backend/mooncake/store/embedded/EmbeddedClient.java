@@ -291,7 +291,8 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     @Override
     public int putRevoke(String key, long put) {
-        return isClosed() ? unavailable() : store.puts.revoke(this, key, put);
+        // Also when this client is closed: its memory would be taken for good.
+        return store.isClosed() ? unavailable() : store.puts.revoke(this, key, put);
     }
 
     /// Leases objects and keeps them where they are, until the caller lets them go.

@@ -132,13 +132,19 @@ final class OwnerSession {
         for (int i = 0; i < results.length; i++) {
             Started put = batch.started()[i];
             if (put != null) {
-                results[i] =
-                        written
-                                ? client.putEnd(put.key(), put.number(), checksums[i])
-                                : revoke(put);
+                results[i] = written ? end(put, checksums[i]) : revoke(put);
             }
         }
         return results;
+    }
+
+    /// When the session has been closed meanwhile the put is given up: nobody else would do it.
+    private int end(Started put, int checksum) {
+        int result = client.putEnd(put.key(), put.number(), checksum);
+        if (result == StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number()) {
+            client.putRevoke(put.key(), put.number());
+        }
+        return result;
     }
 
     private int revoke(Started put) {

@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.decode.EngineDirectory.Answer;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.tck.FreePorts;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -77,6 +78,48 @@ class EngineDirectoryTest {
                 assertThat(find(loop, directory, port)).as("of another").isEqualTo(FIRST);
                 loop.post(() -> directory.forgetWorker(FIRST));
                 assertThat(find(loop, directory, port)).isEqualTo(SECOND);
+            }
+        }
+    }
+
+    /// One connection was lost, which says little about the engine.
+    @Test
+    void anEngineThatWasForgottenIsUsedWhileTheBootstrapServiceDoesNotAnswer() throws Exception {
+        try (var loop = new SerialLoop("loop");
+                var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty())) {
+            int port = FreePorts.freePort();
+            var key = new EngineDirectory.Key("http://127.0.0.1:" + port, "p");
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            }
+            loop.post(() -> directory.forget(key));
+            assertThat(find(loop, directory, port)).isEqualTo(FIRST);
+            try (var successor = serving(port, SECOND)) {
+                assertThat(find(loop, directory, successor.port())).isEqualTo(SECOND);
+            }
+        }
+    }
+
+    @Test
+    void anEngineThatRefusesIsLookedUpAgainAndUsedMeanwhile() throws Exception {
+        try (var loop = new SerialLoop("loop");
+                var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty())) {
+            int port = FreePorts.freePort();
+            var key = new EngineDirectory.Key("http://127.0.0.1:" + port, "p");
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            }
+            loop.post(() -> directory.review(key));
+            assertThat(find(loop, directory, port))
+                    .as("while the bootstrap service does not answer")
+                    .isEqualTo(FIRST);
+            try (var successor = serving(port, SECOND)) {
+                var limit = Deadline.in(TestEngine.SOON);
+                while (!find(loop, directory, successor.port()).equals(SECOND)) {
+                    loop.post(() -> directory.review(key));
+                    assertThat(limit.passed()).as("not looked up again").isFalse();
+                    Thread.sleep(20);
+                }
             }
         }
     }

@@ -15,6 +15,8 @@ import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.time.Duration;
 import java.util.List;
@@ -38,6 +40,51 @@ class OwnerSessionTest {
             if (held) {
                 throw new KvFerryException(ErrorCode.TIMEOUT, "a copy was stopped in the middle");
             }
+        }
+    }
+
+    /// The session is closed while the owner ends the batch, or before it has begun.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aPutThatMeetsTheEndOfItsSessionKeepsNoMemory(boolean begun) {
+        var config = StoreOwner.fenced(StoreConfig.DEFAULT);
+        try (var store = EmbeddedStore.open(config)) {
+            store.mount("a", SIZE);
+            var session = new OwnerSession(1, store.client(StoreContract.ONE));
+            var started = new @Nullable Started[1];
+            var results = new int[1];
+            session.client.putStart(
+                    List.of("k"),
+                    new long[] {SIZE},
+                    List.of(),
+                    PutOptions.DEFAULT,
+                    started,
+                    results);
+            var closing = new ClosingGrant(session);
+            var batch =
+                    new OwnerSession.OpenPuts(
+                            started, results, closing, Deadline.in(Duration.ofMinutes(1)));
+            if (begun) {
+                session.add(1, batch);
+                session.end(1, true, new int[] {0});
+            } else {
+                assertThat(session.close()).isTrue();
+                session.add(1, batch);
+            }
+            assertThat(store.usedBytes()).isZero();
+        }
+    }
+
+    /// A grant in whose closing the user leaves.
+    private record ClosingGrant(OwnerSession session) implements WriteGrant {
+        @Override
+        public long token() {
+            return 1;
+        }
+
+        @Override
+        public void close() {
+            session.close();
         }
     }
 
