@@ -235,6 +235,17 @@ final class PutQueue {
         }
     }
 
+    /// Whether the peer has taken layers of other prompts, whose rest it would lose with the link.
+    private boolean othersGoOn(Put refused) {
+        lock.lock();
+        try {
+            return puts.stream()
+                    .anyMatch(put -> put != refused && put.sent > 0 && !put.use.isOver());
+        } finally {
+            lock.unlock();
+        }
+    }
+
     private void sendNext(Put put) {
         try {
             int layer = put.sent; // changed by this thread alone
@@ -251,7 +262,7 @@ final class PutQueue {
                                     own.form().shape(put.blocks.length),
                                     own.form().dtype()));
             if (Arrays.equals(answer, VllmMessage.PUT_NO_MEMORY)) {
-                if (++refusals == PeerLink.MOST_REFUSALS) {
+                if (++refusals >= PeerLink.MOST_REFUSALS && !othersGoOn(put)) {
                     refusals = 0;
                     link.drop();
                 }

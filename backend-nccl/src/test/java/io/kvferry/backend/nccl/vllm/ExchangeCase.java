@@ -47,6 +47,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.UnaryOperator;
 
@@ -307,6 +308,7 @@ abstract class ExchangeCase {
 
         final BlockingQueue<Asked> asked = new LinkedBlockingQueue<>();
         final CompletableFuture<TensorLane> lane = new CompletableFuture<>();
+        final AtomicInteger links = new AtomicInteger();
         final PeerAddress address;
 
         Listener() {
@@ -319,6 +321,7 @@ abstract class ExchangeCase {
                                     case VllmMessage.New(var id) -> {
                                         var made = fakeLanes.open(asker.identity(), id, 1);
                                         lane.complete(made);
+                                        links.incrementAndGet();
                                     }
                                     case VllmMessage other -> asked.add(new Asked(asker, other));
                                 }

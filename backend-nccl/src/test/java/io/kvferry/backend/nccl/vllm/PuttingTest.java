@@ -80,6 +80,32 @@ class PuttingTest extends ExchangeCase {
         assertThat(vllm.asked).isEmpty();
     }
 
+    /// A peer that has lost its end of the link refuses all; one that refuses some goes on with the
+    /// others, and would take the end of the link for the end of this engine.
+    @Test
+    void refusedPutsDoNotEndTheLinkOfAnother() throws Exception {
+        start();
+        var vllm = new Listener();
+        var ended = new Ended();
+        var deadline = Deadline.in(SOON);
+        var whole =
+                exchange().put(ID, vllm.address, new int[] {1}, deadline, ended.outcome::complete);
+        whole.available(1);
+        take(vllm, vllm.next());
+        for (int i = 0; i <= PeerLink.MOST_REFUSALS; i++) {
+            var refused = put(vllm, 2);
+            vllm.next().asker().answer(VllmMessage.PUT_NO_MEMORY);
+            refused.assertFailed(ErrorCode.NO_MEMORY);
+        }
+        whole.commit();
+        for (int layer = 1; layer < LAYERS; layer++) {
+            var asked = vllm.next();
+            assertThat(vllm.links).hasValue(1);
+            take(vllm, asked);
+        }
+        assertThat(ended.outcome()).isInstanceOf(Outcome.Done.class);
+    }
+
     /// vLLM's engine says "1" once more where it runs out of memory after it has received. Taken
     /// for the answer to the next PUT, the tensor of the one after that would go where this one
     /// belongs.
