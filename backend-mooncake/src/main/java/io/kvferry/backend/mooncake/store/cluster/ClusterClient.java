@@ -7,6 +7,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.recovery.OpeningParts;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,6 +19,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import java.util.function.Predicate;
 
 /// The one client of a cluster in this process, shared by the stores of equal configurations.
 ///
@@ -197,15 +199,40 @@ final class ClusterClient {
 
     private void keep() {
         try {
-            if (connect()) {
-                watch();
-            }
+            persist(this::connectAndWatch, this::endsWithin);
             shutDown();
         } catch (RuntimeException | Error e) {
             LOG.error("Mooncake's client of {} failed", config.master(), e);
         } finally {
             firstTry.countDown();
             ended.countDown();
+        }
+    }
+
+    /// Runs work until it returns. What it throws, such as an Error for want of memory, may pass:
+    /// it is run again after a pause.
+    ///
+    /// @param endsWithin waits for a time; true when there is nothing more to do
+    static void persist(Runnable work, Predicate<Duration> endsWithin) {
+        @Nullable Throwable failure = null;
+        boolean over = false;
+        while (!over) {
+            try {
+                if (failure != null) { // here, for saying so may fail as well
+                    LOG.error("a client of a Mooncake master failed and goes on", failure);
+                }
+                work.run();
+                over = true;
+            } catch (RuntimeException | Error e) {
+                failure = e;
+                over = endsWithin.test(FIRST_RETRY);
+            }
+        }
+    }
+
+    private void connectAndWatch() {
+        if (store.address() != 0 || connect()) {
+            watch();
         }
     }
 

@@ -326,6 +326,33 @@ class ClusterStoreTest {
         threads.free();
     }
 
+    /// The thread that looks after the library would not come back.
+    @Test
+    void whatTheKeeperThrowsDoesNotEndIt() {
+        var runs = new AtomicInteger();
+        var pauses = new AtomicInteger();
+        ClusterClient.persist(
+                () -> {
+                    switch (runs.incrementAndGet()) {
+                        case 1 -> throw new OutOfMemoryError("by the test");
+                        case 2 -> throw new IllegalStateException("by the test");
+                        default -> {}
+                    }
+                },
+                _ -> {
+                    pauses.incrementAndGet();
+                    return false;
+                });
+        assertThat(runs).hasValue(3);
+        assertThat(pauses).hasValue(2);
+        ClusterClient.persist(
+                () -> {
+                    throw new OutOfMemoryError("by the test");
+                },
+                _ -> pauses.incrementAndGet() == 4);
+        assertThat(pauses).as("until there is nothing more to do").hasValue(4);
+    }
+
     /// Refuses the threads from one on, whatever they are for.
     @ParameterizedTest
     @ValueSource(ints = {0, 1, 2, 5, 6})
