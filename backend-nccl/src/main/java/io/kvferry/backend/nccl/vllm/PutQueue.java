@@ -235,7 +235,7 @@ final class PutQueue {
         }
     }
 
-    /// Whether the peer has taken layers of other prompts, whose rest it would lose with the link.
+    /// Whether the peer has taken layers of other prompts; it would fail them if the link ended.
     private boolean othersGoOn(Put refused) {
         lock.lock();
         try {

@@ -39,7 +39,7 @@ public final class SharedRegions {
     /// Mapped files by number; each holds a region of the table.
     private final Map<Long, MappedFile> files = new HashMap<>();
 
-    /// To be unmapped.
+    /// Files that no region of the table lies in, not yet handed to a thread that unmaps them.
     private final List<MappedFile> unused = new ArrayList<>();
 
     private boolean closed;

@@ -175,9 +175,9 @@ public final class PeerTable {
         return peer;
     }
 
-    /// Looks up who is under the name of a known peer now, and forgets the peer when it is somebody
-    /// else. Transfers of the peer go on meanwhile. What another thread finds that began to look
-    /// after this was called is not looked up once more.
+    /// Looks up who has the name of a known peer now, and forgets the peer when that is another
+    /// engine. Transfers with the peer go on meanwhile. Nothing is asked when a look-up of another
+    /// thread, begun after this call, has found the peer.
     ///
     /// @throws KvFerryException as [#find]; the peer stays known then
     void lookUpAgain(Peer peer, Deadline deadline, Cancellation cancellation) {
