@@ -14,6 +14,7 @@ public final class ProcessorRoom {
             new ProcessorRoom(Runtime.getRuntime().availableProcessors());
 
     private final AtomicInteger inUse = new AtomicInteger();
+    private final AtomicInteger lately = new AtomicInteger();
     private final int processors;
 
     ProcessorRoom(int processors) {
@@ -35,12 +36,28 @@ public final class ProcessorRoom {
         return inUse.get();
     }
 
+    /// A connection that had not been in use lately comes into use.
+    void arrive() {
+        lately.incrementAndGet();
+    }
+
+    /// A connection has not been in use for a while, or is closed.
+    void leave() {
+        lately.decrementAndGet();
+    }
+
+    /// Connections that have been in use lately.
+    int lately() {
+        return lately.get();
+    }
+
     /// Whether a thread that waits for a peer may look again and again instead of sleeping: while
-    /// every connection in use has two processors, one for each end, since the peer may be on this
-    /// host. Where there are fewer, a thread that looks keeps others from their work, its own peer
-    /// among them.
+    /// every connection that has been in use lately has two processors, one for each end, since the
+    /// peer may be on this host. Where there are fewer, a thread that looks keeps others from their
+    /// work, its own peer among them. Connections that rest for a moment between two requests
+    /// count, for their ends are about to work.
     boolean leaveRoomToSpin() {
-        return inUse.get() <= processors / 2;
+        return Math.max(1, lately.get()) <= processors / 2;
     }
 
     /// How many connections one more transfer may keep busy: one at least, and no more than there

@@ -63,6 +63,8 @@ public final class Watchdog implements AutoCloseable {
                 if (wire.overdue(now)) {
                     wires.remove(wire); // once is enough
                     expire(wire);
+                } else {
+                    wire.tick();
                 }
             }
             checks.removeIf(check -> !runs(check));

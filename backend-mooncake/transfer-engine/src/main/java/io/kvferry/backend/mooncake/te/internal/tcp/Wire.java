@@ -15,6 +15,7 @@ import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
@@ -29,8 +30,12 @@ public final class Wire implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
 
-    /// Whether it takes a place of the [ProcessorRoom].
+    /// What the [ProcessorRoom] counts it as.
     private enum Use {
+        /// Not used lately.
+        IDLE,
+
+        /// Used lately.
         RESTING,
         IN_USE,
         CLOSED
@@ -51,7 +56,14 @@ public final class Wire implements AutoCloseable {
     private final CallClock clock;
     private final Watchdog watchdog;
     private final ProcessorRoom processors;
-    private final AtomicReference<Use> use = new AtomicReference<>(Use.RESTING);
+    private final AtomicReference<Use> use = new AtomicReference<>(Use.IDLE);
+
+    /// How often it came into use. Written by the thread that uses the connection.
+    private final AtomicInteger uses = new AtomicInteger();
+
+    /// What that was when the watchdog looked last.
+    private int usesSeen;
+
     private volatile boolean expired;
     private volatile boolean stoppable;
     private volatile boolean stopped;
@@ -87,7 +99,7 @@ public final class Wire implements AutoCloseable {
     /// Starts the clocks: from now on no call may stall longer than the stall limit, nor pass the
     /// deadline.
     public void begin(Deadline deadline) {
-        use(true);
+        comeIntoUse();
         clock.begin(deadline);
         in.begin();
         out.begin();
@@ -96,7 +108,7 @@ public final class Wire implements AutoCloseable {
     /// As [#begin], with the stall limit only, which then counts for each 64 KiB: no peer may be
     /// slower.
     public void begin() {
-        use(true);
+        comeIntoUse();
         clock.begin();
         in.begin();
         out.begin();
@@ -111,18 +123,36 @@ public final class Wire implements AutoCloseable {
     /// Stops the clocks: the connection may now rest as long as it likes.
     public void rest() {
         clock.rest();
-        use(false);
+        if (use.get() == Use.IN_USE && use.compareAndSet(Use.IN_USE, Use.RESTING)) {
+            processors.exit();
+        }
     }
 
-    /// Once for each change: a wire begins several times before it rests, and others may close it.
-    private void use(boolean now) {
-        Use from = now ? Use.RESTING : Use.IN_USE;
-        if (use.get() == from && use.compareAndSet(from, now ? Use.IN_USE : Use.RESTING)) {
-            if (now) {
+    /// Once until it rests, for a wire begins several times before. Others may close it, and the
+    /// watchdog calls it idle.
+    private void comeIntoUse() {
+        Use from = use.get();
+        while (from == Use.IDLE || from == Use.RESTING) {
+            Use seen = use.compareAndExchange(from, Use.IN_USE);
+            if (seen == from) {
+                uses.setOpaque(uses.getPlain() + 1);
                 processors.enter();
-            } else {
-                processors.exit();
+                if (from == Use.IDLE) {
+                    processors.arrive();
+                }
+                return;
             }
+            from = seen;
+        }
+    }
+
+    /// Called by the watchdog with each tick: who has rested since the last one is idle.
+    void tick() {
+        int now = uses.getOpaque();
+        if (now != usesSeen) {
+            usesSeen = now;
+        } else if (use.get() == Use.RESTING && use.compareAndSet(Use.RESTING, Use.IDLE)) {
+            processors.leave();
         }
     }
 
@@ -272,8 +302,12 @@ public final class Wire implements AutoCloseable {
         end();
         watchdog.forget(this);
         clock.rest();
-        if (use.getAndSet(Use.CLOSED) == Use.IN_USE) { // whoever begins after this takes no place
+        Use last = use.getAndSet(Use.CLOSED); // whoever begins after this takes no place
+        if (last == Use.IN_USE) {
             processors.exit();
+        }
+        if (last == Use.IN_USE || last == Use.RESTING) {
+            processors.leave();
         }
     }
 }

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.toolkit.net.DataSockets;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -51,6 +52,8 @@ final class WireInput {
 
     /// See [#arriving()].
     private @Nullable InputStream arriving;
+
+    private boolean expectsBulk;
 
     private long received;
 
@@ -123,7 +126,7 @@ final class WireInput {
             return true;
         }
         staging.clear().limit(readAhead());
-        long began = spinAtRest();
+        long began = spin();
         int got = channel.read(staging);
         spun(began);
         staging.flip();
@@ -160,6 +163,7 @@ final class WireInput {
         if (staging.hasRemaining() || size < Wire.DIRECT_FROM) {
             return need(bytes);
         }
+        expectBulk();
         int start = staging.capacity() - bytes;
         incoming.addStaged(head.clear().position(start));
         early = incoming.addPiece(region, address - region.address, size);
@@ -190,7 +194,9 @@ final class WireInput {
         long left = bytes - early;
         early = 0;
         bulk = bytes >= Wire.DIRECT_FROM;
-        if (!bulk) {
+        if (bulk) {
+            expectBulk();
+        } else {
             receiveExpected(); // short ranges pass through the staging buffer, behind those
         }
         incomingSum = sum;
@@ -209,6 +215,15 @@ final class WireInput {
             } else {
                 receiveSome();
             }
+        }
+    }
+
+    /// Before the first long range: what is sent for it, requests and receipts, waits for no timer
+    /// either.
+    private void expectBulk() {
+        if (!expectsBulk) {
+            expectsBulk = true;
+            DataSockets.expectBulk(channel);
         }
     }
 
@@ -304,19 +319,6 @@ final class WireInput {
             }
         }
         return began;
-    }
-
-    /// As [#spin], on a connection that is not in use.
-    private long spinAtRest() throws IOException {
-        if (spinNanos == 0) {
-            return 0;
-        }
-        processors.enter();
-        try {
-            return spin();
-        } finally {
-            processors.exit();
-        }
     }
 
     /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.

@@ -49,7 +49,9 @@ final class SliceRunner {
         try {
             guarded(body);
         } finally {
-            awaitHelpers(stop);
+            if (slices.length > 1) { // else no helper was asked for
+                awaitHelpers(stop);
+            }
         }
         KvFerryException ended = failure;
         if (ended != null) {

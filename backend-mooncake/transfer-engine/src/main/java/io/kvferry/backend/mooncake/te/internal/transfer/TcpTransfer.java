@@ -194,10 +194,10 @@ final class TcpTransfer implements DataClient.Job {
     /// Peers without the extension cannot be asked. They close a connection whose output has ended
     /// when they have applied what came over it.
     void awaitQuiet() {
-        long[] tokens = Arrays.stream(unsettled).filter(token -> token != 0).toArray();
-        if (tokens.length == 0 && stopped.isEmpty()) {
+        if (stopped.isEmpty() && isSettled()) {
             return;
         }
+        long[] tokens = Arrays.stream(unsettled).filter(token -> token != 0).toArray();
         boolean interrupted = Thread.interrupted(); // or no socket could be opened here
         try {
             stopped.forEach(this::awaitEnd);
@@ -209,6 +209,15 @@ final class TcpTransfer implements DataClient.Job {
                 Thread.currentThread().interrupt();
             }
         }
+    }
+
+    private boolean isSettled() {
+        for (long token : unsettled) {
+            if (token != 0) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void awaitEnd(Wire wire) {

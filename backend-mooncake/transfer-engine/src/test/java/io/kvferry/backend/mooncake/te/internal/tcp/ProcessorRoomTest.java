@@ -22,17 +22,52 @@ import java.util.Random;
 class ProcessorRoomTest {
     @Test
     void leavesRoomToSpinForOneConnectionForEachTwoProcessors() {
-        var single = new ProcessorRoom(1);
-        single.enter();
-        assertThat(single.leaveRoomToSpin()).as("one processor").isFalse();
+        assertThat(new ProcessorRoom(1).leaveRoomToSpin()).as("one processor").isFalse();
         var room = new ProcessorRoom(5);
-        room.enter();
-        room.enter();
+        assertThat(room.leaveRoomToSpin()).as("for a connection that was not used yet").isTrue();
+        room.arrive();
+        room.arrive();
         assertThat(room.leaveRoomToSpin()).as("two connections, five processors").isTrue();
-        room.enter();
+        room.arrive();
         assertThat(room.leaveRoomToSpin()).as("three connections, five processors").isFalse();
-        room.exit();
+        room.leave();
         assertThat(room.leaveRoomToSpin()).isTrue();
+    }
+
+    /// Both ends of a connection that rests between two requests are about to work: with two such
+    /// connections on two processors, whoever looks again and again keeps the others from it.
+    @Test
+    void aConnectionCountsForAWhileAfterItsUse() throws Exception {
+        var room = new ProcessorRoom(2);
+        var config = EngineConfig.from(Map.of());
+        try (var server = new ServerSocket(0, 4, InetAddress.getLoopbackAddress());
+                var watchdog = new Watchdog("test");
+                var first = unwatched(server, config, watchdog, room);
+                var second = unwatched(server, config, watchdog, room)) {
+            first.begin();
+            second.begin();
+            first.rest();
+            second.rest();
+            assertThat(room.taken()).isZero();
+            assertThat(room.leaveRoomToSpin()).as("between two requests").isFalse();
+            first.tick();
+            second.tick();
+            second.begin();
+            second.rest();
+            assertThat(room.leaveRoomToSpin()).as("no tick without a use yet").isFalse();
+            first.tick();
+            second.tick();
+            assertThat(room.lately()).as("one was not used since the tick before").isEqualTo(1);
+            assertThat(room.leaveRoomToSpin()).isTrue();
+            first.begin();
+            assertThat(room.leaveRoomToSpin()).as("both again").isFalse();
+            for (int i = 0; i < 3; i++) {
+                first.tick();
+                second.tick();
+            }
+            assertThat(room.lately()).as("in use, however long").isEqualTo(1);
+        }
+        assertThat(room.lately()).isZero();
     }
 
     @Test
@@ -71,7 +106,12 @@ class ProcessorRoomTest {
                 }
                 for (int step = 0; step < 50; step++) {
                     int i = random.nextInt(used.length);
-                    int call = random.nextInt(4);
+                    int call = random.nextInt(5);
+                    if (call == 4) {
+                        wires.get(i).tick(); // of a watchdog, beside those of the real one
+                        assertThat(room.lately()).isBetween(room.taken(), used.length);
+                        continue;
+                    }
                     switch (call) {
                         case 0 -> wires.get(i).begin();
                         case 1 -> wires.get(i).begin(Deadline.in(Duration.ofHours(1)));
@@ -87,6 +127,7 @@ class ProcessorRoomTest {
                 }
                 var closers = new ArrayList<Thread>();
                 for (var wire : wires) {
+                    closers.add(Thread.ofPlatform().start(wire::tick));
                     for (int i = 0; i < 2; i++) {
                         closers.add(Thread.ofPlatform().start(wire::close));
                     }
@@ -97,8 +138,18 @@ class ProcessorRoomTest {
                     assertThat(closer.join(Duration.ofSeconds(20))).isTrue();
                 }
                 assertThat(room.taken()).as("all are closed").isZero();
+                assertThat(room.lately()).as("all are closed").isZero();
             }
         }
+    }
+
+    /// A wire whose ticks are the test's.
+    private static Wire unwatched(
+            ServerSocket server, EngineConfig config, Watchdog watchdog, ProcessorRoom room)
+            throws IOException {
+        var wire = wire(server, config, watchdog, room);
+        watchdog.forget(wire);
+        return wire;
     }
 
     private static Wire wire(
