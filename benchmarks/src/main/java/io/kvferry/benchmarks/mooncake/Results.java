@@ -29,14 +29,17 @@ final class Results {
         private final int lanes;
         private final List<long[]> nanos = new ArrayList<>();
         private long allocated;
+        private long transfers;
 
         private Row(int lanes) {
             this.lanes = lanes;
         }
 
-        /// @param each what each transfer took
-        void heap(long bytes, long[] each) {
+        /// @param bytes that so many transfers allocated
+        /// @param each what those took that were timed
+        void heap(long bytes, long transfers, long[] each) {
             allocated += bytes;
+            this.transfers += transfers;
             nanos.add(each);
         }
 
@@ -58,7 +61,7 @@ final class Results {
                     mooncake.median(Run::cpuMillisPerGb),
                     at(sorted, 0.5) / 1e3,
                     at(sorted, 0.99) / 1e3,
-                    allocated / sorted.length);
+                    allocated / transfers);
         }
     }
 

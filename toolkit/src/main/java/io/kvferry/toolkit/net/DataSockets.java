@@ -51,6 +51,19 @@ public final class DataSockets {
     /// Before the first long send: ends pacing within a host. Never fails; a connection that is
     /// closed says so at its next call.
     public static void expectBulk(SocketChannel connected) {
-        CongestionControl.unpace(connected);
+        CongestionControl.unpace(connected, () -> descriptor(connected));
+    }
+
+    /// As [#expectBulk(SocketChannel)], for a connection whose descriptor has been found.
+    public static void expectBulk(SocketChannel connected, int descriptor) {
+        CongestionControl.unpace(connected, () -> descriptor);
+    }
+
+    private static int descriptor(SocketChannel connected) {
+        try {
+            return SocketDescriptors.find(connected);
+        } catch (IOException e) {
+            return SocketDescriptors.NONE; // closed: the next call says so
+        }
     }
 }

@@ -42,13 +42,14 @@ class CongestionControlTest {
         for (int i = 0; i < 20; i++) {
             connect(address);
         }
-        String before = CongestionControl.of(open.getFirst()).orElseThrow();
+        String before = CongestionControl.of(SocketDescriptors.find(open.getFirst())).orElseThrow();
         assertThat(before).isEqualTo(system());
         for (int chosen : new int[] {0, 17, 38, 39}) {
-            assertThat(CongestionControl.set(open.get(chosen), "reno")).isTrue();
+            assertThat(CongestionControl.set(SocketDescriptors.find(open.get(chosen)), "reno"))
+                    .isTrue();
         }
         for (int i = 0; i < open.size(); i++) {
-            assertThat(CongestionControl.of(open.get(i)))
+            assertThat(CongestionControl.of(SocketDescriptors.find(open.get(i))))
                     .as("connection %d", i)
                     .hasValue(i == 0 || i == 17 || i >= 38 ? "reno" : before);
         }
@@ -61,8 +62,8 @@ class CongestionControlTest {
             var channel = SocketChannel.open(StandardProtocolFamily.INET);
             open.add(channel);
             channel.connect(listener.getLocalAddress());
-            assertThat(CongestionControl.set(channel, "reno")).isTrue();
-            assertThat(CongestionControl.of(channel)).hasValue("reno");
+            assertThat(CongestionControl.set(SocketDescriptors.find(channel), "reno")).isTrue();
+            assertThat(CongestionControl.of(SocketDescriptors.find(channel))).hasValue("reno");
         }
     }
 
@@ -70,15 +71,17 @@ class CongestionControlTest {
     void withinAHostNothingIsPaced() throws Exception {
         connect("127.0.0.1");
         DataSockets.expectBulk(open.getFirst());
-        assertThat(CongestionControl.of(open.getFirst()).orElseThrow())
+        assertThat(CongestionControl.of(SocketDescriptors.find(open.getFirst())).orElseThrow())
                 .isIn("reno", "cubic"); // which is what the system may have already
     }
 
     @Test
     void whatTheKernelDoesNotKnowIsRefused() throws Exception {
         connect("127.0.0.1");
-        assertThat(CongestionControl.set(open.getFirst(), "no such thing")).isFalse();
-        assertThat(CongestionControl.of(open.getFirst())).hasValue(system());
+        assertThat(CongestionControl.set(SocketDescriptors.find(open.getFirst()), "no such thing"))
+                .isFalse();
+        assertThat(CongestionControl.of(SocketDescriptors.find(open.getFirst())))
+                .hasValue(system());
     }
 
     @Test

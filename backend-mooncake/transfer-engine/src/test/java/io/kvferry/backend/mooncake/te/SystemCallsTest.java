@@ -4,21 +4,21 @@ package io.kvferry.backend.mooncake.te;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
-import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
-import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
-/// How many writes a transfer of ranges of 64 KiB needs, as the kernel counts them: four ranges
+/// How many writes a transfer of ranges of 64 KiB needs, as the kernel counts them: eight ranges
 /// share one.
 class SystemCallsTest {
     private static final Path COUNTS = Path.of("/proc/self/io");
@@ -34,9 +34,12 @@ class SystemCallsTest {
         }
     }
 
+    /// A virtual thread sends through the channel, whose calls Linux counts; it does not count
+    /// those that only sockets have. What a server sends passes through the same lists, see
+    /// WireOutputTest.
     @ParameterizedTest
-    @CsvSource({"WRITE, true, 20", "READ, true, 20", "WRITE, false, 52", "READ, false, 20"})
-    void rangesShareWrites(Operation operation, boolean extension, long most) throws IOException {
+    @ValueSource(booleans = {true, false})
+    void rangesShareWrites(boolean extension) throws Exception {
         Assumptions.assumeTrue(Files.isReadable(COUNTS), "counts by Linux's /proc");
         var settings = Map.of("shared-memory", "false", "extension", String.valueOf(extension));
         try (var here = JavaTransferEngine.start(EngineConfig.from(settings));
@@ -47,26 +50,33 @@ class SystemCallsTest {
             for (int i = 0; i < RANGES; i++) { // with gaps, so that they are not one range
                 ranges.add(near.address() + 2L * i * BYTES, far.address() + 2L * i * BYTES, BYTES);
             }
-            long least = Long.MAX_VALUE;
-            for (int i = 0; i < 20; i++) { // others write too now and then
-                long before = writes();
-                assertThat(
-                                here.transfer(
-                                        new EngineRequest(
-                                                operation,
-                                                there.info().segmentName(),
-                                                ranges,
-                                                Deadline.in(Duration.ofSeconds(30)),
-                                                "",
-                                                0,
-                                                0,
-                                                Optional.empty())))
-                        .isInstanceOf(Completed.class);
-                least = Math.min(least, writes() - before);
-            }
-            // Four for the ranges, and a few for requests; without the extension a receipt for
-            // each range of a WRITE where they arrive one by one.
-            assertThat(least).isBetween(4L, most);
+            var least = new CompletableFuture<Long>();
+            Thread.ofVirtual()
+                    .start(() -> {
+                        try {
+                            least.complete(leastWrites(here, there, ranges));
+                        } catch (Exception | Error e) {
+                            least.completeExceptionally(e);
+                        }
+                    });
+            // Four for the ranges, and a few for requests.
+            assertThat(least.get(60, TimeUnit.SECONDS)).isBetween(4L, 20L);
         }
+    }
+
+    private static long leastWrites(TransferEngine here, TransferEngine there, Ranges ranges)
+            throws IOException {
+        long least = Long.MAX_VALUE;
+        for (int i = 0; i < 20; i++) { // others write too now and then
+            long before = writes();
+            var deadline = Deadline.in(Duration.ofSeconds(30));
+            assertThat(
+                            here.transfer(
+                                    EngineRequest.write(
+                                            there.info().segmentName(), ranges, deadline)))
+                    .isInstanceOf(Completed.class);
+            least = Math.min(least, writes() - before);
+        }
+        return least;
     }
 }

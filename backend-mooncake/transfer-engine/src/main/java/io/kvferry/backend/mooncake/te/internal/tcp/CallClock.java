@@ -4,33 +4,46 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 import io.kvferry.spi.Deadline;
 
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicLong;
 
-/// How long the system call that a connection is in may still take: until the stall limit, or the
-/// deadline of what it belongs to if that is earlier.
+/// How long a connection may make no progress: for the stall limit, and not beyond the deadline of
+/// what it belongs to.
 ///
 /// The serving side has no such deadline: a peer that sends or takes a byte now and then would keep
 /// the connection, its thread and the memory under its request for ever. There the stall limit
 /// counts for each [#LEAST_BYTES] of a request, which is the least rate of a peer.
 ///
-/// Threading: the thread that uses the connection; [#overdue] and [#endNow] from any.
+/// The thread that uses the connection does not ask for the time, which costs it as much as a lock:
+/// it marks progress, and the watchdog measures how long it sees the same mark. So the stall limit
+/// is exceeded by up to two of the watchdog's ticks.
+///
+/// Threading: the thread that uses the connection; [#end] from any, [#overdue] and [#marks] from
+/// the watchdog's.
 final class CallClock {
-    private static final long UNARMED = 0;
-
     /// Progress of a request without a deadline.
     static final long LEAST_BYTES = 64 << 10;
 
-    private final long stallNanos;
-    private volatile long hardLimit = UNARMED;
-    private volatile long limit = UNARMED;
+    private static final long RESTING = 0;
+    private static final long NO_DEADLINE = 1;
 
-    /// Whether the stall limit counts for [#LEAST_BYTES].
+    private final long stallNanos;
+
+    /// The deadline, or one of the above.
+    private volatile long limit = RESTING;
+
+    /// Whether the stall limit counts for [#LEAST_BYTES], and not for each call.
     private boolean rated;
 
-    /// Until then there has to be progress again; where there is a least rate.
-    private long progressLimit;
+    /// Bytes since the last mark; where there is a least rate.
+    private long moved;
 
-    /// Bytes since that was set.
-    private long progress;
+    /// Counts up with progress.
+    private final AtomicLong marks = new AtomicLong();
+
+    /// What the watchdog saw last.
+    private long marksSeen;
+
+    private long seenSince;
 
     CallClock(Duration stall) {
         this.stallNanos = stall.toNanos();
@@ -38,69 +51,73 @@ final class CallClock {
 
     void begin(Deadline deadline) {
         rated = false;
-        hardLimit = armed(deadline.nanoTime());
+        mark();
+        limit = time(deadline.nanoTime());
     }
 
     /// With the stall limit only, and a least rate.
     void begin() {
-        long now = System.nanoTime();
         rated = true;
-        progress = 0;
-        progressLimit = now + stallNanos;
-        hardLimit = armed(now + Long.MAX_VALUE / 2);
+        moved = 0;
+        mark();
+        if (limit != NO_DEADLINE) {
+            limit = NO_DEADLINE;
+        }
     }
 
     /// Bytes that a call has moved.
     void moved(long bytes) {
-        progress += bytes;
+        moved += bytes;
     }
 
-    /// Limits all calls from now on together.
+    /// Limits what is under way and all that follows together.
     void end(long afterNanos) {
-        hardLimit = armed(System.nanoTime() + afterNanos);
+        limit = time(System.nanoTime() + afterNanos);
     }
 
-    /// Limits all calls from now on together to the stall limit.
+    /// Limits what is under way and all that follows together to the stall limit.
     void end() {
         end(stallNanos);
     }
 
-    /// As [#end], and the call in progress too.
-    void endNow(long afterNanos) {
-        end(afterNanos);
-        limit = hardLimit;
-    }
-
-    /// No call has a limit any more.
+    /// Nothing has a limit any more.
     void rest() {
-        hardLimit = UNARMED;
-        limit = UNARMED;
+        limit = RESTING;
     }
 
     /// Before each call.
     void arm() {
-        if (hardLimit == UNARMED) {
-            limit = UNARMED;
-            return;
+        if (!rated) {
+            mark();
+        } else if (moved >= LEAST_BYTES) {
+            moved = 0;
+            mark();
         }
-        long stall = rated ? progressLimit() : System.nanoTime() + stallNanos;
-        limit = armed(stall - hardLimit < 0 ? stall : hardLimit);
     }
 
-    private long progressLimit() {
-        if (progress >= LEAST_BYTES) {
-            progress = 0;
-            progressLimit = System.nanoTime() + stallNanos;
-        }
-        return progressLimit;
+    private void mark() {
+        marks.setOpaque(marks.getPlain() + 1);
+    }
+
+    /// Counts up with each beginning, and with progress.
+    long marks() {
+        return marks.getOpaque();
     }
 
     boolean overdue(long now) {
-        long seen = limit;
-        return seen != UNARMED && seen - now <= 0;
+        long latest = limit;
+        if (latest == RESTING) {
+            return false;
+        }
+        long mark = marks.getOpaque();
+        if (mark != marksSeen) {
+            marksSeen = mark;
+            seenSince = now;
+        }
+        return now - seenSince >= stallNanos || latest != NO_DEADLINE && latest - now <= 0;
     }
 
-    private static long armed(long nanoTime) {
-        return nanoTime == UNARMED ? 1 : nanoTime;
+    private static long time(long nanoTime) {
+        return nanoTime == RESTING || nanoTime == NO_DEADLINE ? NO_DEADLINE + 1 : nanoTime;
     }
 }

@@ -2,20 +2,22 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.toolkit.net.SocketCalls;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 import java.util.Arrays;
 import java.util.zip.CRC32C;
 
 /// The buffers of one gathering write or scattering read, in the order of their bytes: pieces of
 /// regions, and between them what passes through a staging buffer. Made once for a connection.
 ///
-/// A call over more than one buffer costs two small objects for each, which the JDK makes (40 bytes
-/// together); one over a single buffer costs none. So pieces that touch each other share a buffer.
+/// A channel's call over more than one buffer costs two small objects for each, which the JDK makes
+/// (40 bytes together); one over a single buffer costs none. So pieces that touch each other share
+/// a buffer.
 ///
 /// Threading: the thread that uses the connection.
 final class Gathered {
@@ -32,9 +34,22 @@ final class Gathered {
 
     private static final int MOST_BUFFERS = MOST_PIECES + MOST_STAGED;
 
+    private static final int VECTORS_BYTES = MOST_BUFFERS * SocketCalls.VECTOR_BYTES;
+
+    /// What the arguments of a system call take.
+    static final int CALL_BYTES = VECTORS_BYTES + SocketCalls.MESSAGE_BYTES;
+
     private static final ByteBuffer NONE = ByteBuffer.allocate(0);
 
     private final ByteBuffer[] buffers = new ByteBuffer[MOST_BUFFERS];
+
+    /// Addresses of the first bytes of the buffers.
+    private final long[] starts = new long[MOST_BUFFERS];
+
+    /// For system calls, see [WireSocket]; the buffers of a call and its message.
+    private final MemorySegment vectors;
+
+    private final MemorySegment message;
 
     /// Start of the bytes of a piece that are not summed yet, -1 of staged ones.
     private final int[] unsummed = new int[MOST_BUFFERS];
@@ -54,8 +69,11 @@ final class Gathered {
     private int pieces;
     private long bytes;
 
-    Gathered() {
+    /// @param calls memory of [#CALL_BYTES] for system calls
+    Gathered(MemorySegment calls) {
         Arrays.fill(buffers, NONE);
+        this.vectors = calls.asSlice(0, VECTORS_BYTES);
+        this.message = calls.asSlice(VECTORS_BYTES, SocketCalls.MESSAGE_BYTES).fill((byte) 0);
     }
 
     boolean isEmpty() {
@@ -71,8 +89,10 @@ final class Gathered {
         return pieces < MOST_PIECES && bytes + least <= MOST_BYTES;
     }
 
-    void addStaged(ByteBuffer staged) {
+    /// @param start address of the buffer's first byte
+    void addStaged(ByteBuffer staged, long start) {
         lastRegion = null;
+        starts[count] = start;
         unsummed[count] = -1;
         buffers[count++] = staged;
     }
@@ -109,6 +129,7 @@ final class Gathered {
         nextViews = (nextViews + 1) % MOST_PIECES;
         ByteBuffer piece = of.at(region, offset, Math.min(most, MOST_BYTES - bytes));
         int length = piece.remaining();
+        starts[count] = region.address + offset - piece.position();
         unsummed[count] = piece.position();
         buffers[count++] = piece;
         pieces++;
@@ -118,23 +139,32 @@ final class Gathered {
     /// One call.
     ///
     /// @return as [SocketChannel#read(ByteBuffer)]
-    long read(SocketChannel channel) throws IOException {
-        return count == 1 ? channel.read(buffers[0]) : channel.read(buffers, 0, count);
+    long read(WireSocket socket) throws IOException {
+        return count == 1
+                ? socket.read(buffers[0], starts[0])
+                : socket.read(buffers, starts, count, vectors);
     }
 
-    /// As [#read(SocketChannel)]; what arrives behind all that is expected goes to `behind`.
-    long read(SocketChannel channel, ByteBuffer behind) throws IOException {
+    /// As [#read(WireSocket)]; what arrives behind all that is expected goes to `behind`.
+    ///
+    /// @param start address of its first byte
+    long read(WireSocket socket, ByteBuffer behind, long start) throws IOException {
         buffers[count] = behind;
+        starts[count] = start;
         try {
-            return channel.read(buffers, 0, count + 1);
+            return socket.read(buffers, starts, count + 1, vectors);
         } finally {
             buffers[count] = NONE;
         }
     }
 
+    /// One call, which may send a part.
+    ///
     /// @return bytes that left
-    long write(SocketChannel channel) throws IOException {
-        return count == 1 ? channel.write(buffers[0]) : channel.write(buffers, 0, count);
+    long write(WireSocket socket) throws IOException {
+        return count == 1
+                ? socket.write(buffers[0], starts[0])
+                : socket.write(buffers, starts, count, vectors, message);
     }
 
     /// Forgets what has been moved.
@@ -161,6 +191,7 @@ final class Gathered {
             lastRegion = null;
         }
         System.arraycopy(buffers, done, buffers, 0, count);
+        System.arraycopy(starts, done, starts, 0, count);
         System.arraycopy(unsummed, done, unsummed, 0, count);
         Arrays.fill(buffers, count, count + done, NONE);
         bytes = 0;

@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.UncountedMemory;
 
+import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.concurrent.ConcurrentLinkedDeque;
@@ -28,10 +29,12 @@ public final class Staging {
     private final ConcurrentLinkedDeque<Pair> spare = new ConcurrentLinkedDeque<>();
 
     /// Buffers of one connection, little-endian.
-    public record Pair(ByteBuffer in, ByteBuffer out) {
+    ///
+    /// @param calls for the arguments of system calls in both directions
+    public record Pair(ByteBuffer in, ByteBuffer out, MemorySegment calls) {
         /// A pair outside of any bound, for connections that this process makes.
         public static Pair allocate() {
-            return new Pair(buffer(), buffer());
+            return new Pair(buffer(), buffer(), UncountedMemory.allocate(2 * Gathered.CALL_BYTES));
         }
 
         private static ByteBuffer buffer() {

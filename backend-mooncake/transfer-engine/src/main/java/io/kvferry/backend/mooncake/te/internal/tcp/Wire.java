@@ -11,11 +11,9 @@ import org.slf4j.LoggerFactory;
 
 import java.io.EOFException;
 import java.io.IOException;
-import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
@@ -52,17 +50,14 @@ public final class Wire implements AutoCloseable {
 
     final WireInput in;
     final WireOutput out;
-    private final SocketChannel channel;
+    private final WireSocket socket;
     private final CallClock clock;
     private final Watchdog watchdog;
     private final ProcessorRoom processors;
     private final AtomicReference<Use> use = new AtomicReference<>(Use.IDLE);
 
-    /// How often it came into use. Written by the thread that uses the connection.
-    private final AtomicInteger uses = new AtomicInteger();
-
-    /// What that was when the watchdog looked last.
-    private int usesSeen;
+    /// Of the clock, when the watchdog looked last.
+    private long marksSeen;
 
     private volatile boolean expired;
     private volatile boolean stoppable;
@@ -81,17 +76,23 @@ public final class Wire implements AutoCloseable {
             Watchdog watchdog,
             Staging.Pair staging,
             ProcessorRoom processors) {
-        this.channel = channel;
+        this.socket = new WireSocket(channel);
         this.processors = processors;
         this.clock = new CallClock(config.stallTimeout());
         this.in =
                 new WireInput(
-                        channel,
+                        socket,
                         clock,
                         staging.in(),
+                        staging.calls().asSlice(0, Gathered.CALL_BYTES),
                         TimeUnit.MICROSECONDS.toNanos(config.spinMicros()),
                         processors);
-        this.out = new WireOutput(channel, clock, staging.out());
+        this.out =
+                new WireOutput(
+                        socket,
+                        clock,
+                        staging.out(),
+                        staging.calls().asSlice(Gathered.CALL_BYTES, Gathered.CALL_BYTES));
         this.watchdog = watchdog;
         watchdog.watch(this);
     }
@@ -135,7 +136,6 @@ public final class Wire implements AutoCloseable {
         while (from == Use.IDLE || from == Use.RESTING) {
             Use seen = use.compareAndExchange(from, Use.IN_USE);
             if (seen == from) {
-                uses.setOpaque(uses.getPlain() + 1);
                 processors.enter();
                 if (from == Use.IDLE) {
                     processors.arrive();
@@ -148,9 +148,9 @@ public final class Wire implements AutoCloseable {
 
     /// Called by the watchdog with each tick: who has rested since the last one is idle.
     void tick() {
-        int now = uses.getOpaque();
-        if (now != usesSeen) {
-            usesSeen = now;
+        long marks = clock.marks();
+        if (marks != marksSeen) {
+            marksSeen = marks;
         } else if (use.get() == Use.RESTING && use.compareAndSet(Use.RESTING, Use.IDLE)) {
             processors.leave();
         }
@@ -159,7 +159,7 @@ public final class Wire implements AutoCloseable {
     /// Whether the peer is on this host.
     public boolean withinHost() {
         try {
-            return DataSockets.isWithinHost(channel);
+            return DataSockets.isWithinHost(socket.channel);
         } catch (IOException e) {
             return false; // closed: the next call says so
         }
@@ -224,7 +224,7 @@ public final class Wire implements AutoCloseable {
     /// to a reset.
     void hangUp(long patienceNanos) throws IOException {
         out.flush();
-        channel.shutdownOutput();
+        socket.shutdownOutput();
         clock.end(patienceNanos);
         in.drain(LAST_BYTES);
     }
@@ -233,7 +233,7 @@ public final class Wire implements AutoCloseable {
     /// yet is thrown away instead of sent.
     public void abort() {
         try {
-            channel.setOption(StandardSocketOptions.SO_LINGER, 0);
+            socket.resetOnClose();
         } catch (IOException e) {
             LOG.debug("closed already, or never connected: {}", e.toString());
         }
@@ -258,15 +258,15 @@ public final class Wire implements AutoCloseable {
             return;
         }
         stopped = true;
-        clock.endNow(LONGEST_END.toNanos());
+        clock.end(LONGEST_END.toNanos());
         watchdog.watch(this); // which forgets a wire that has expired
         try {
-            channel.shutdownOutput();
+            socket.shutdownOutput();
         } catch (IOException e) {
             LOG.debug("cannot be stopped: {}", e.toString());
             abort();
         }
-        if (!channel.isOpen()) {
+        if (!socket.isUsable()) {
             watchdog.forget(this);
         }
     }
@@ -286,12 +286,12 @@ public final class Wire implements AutoCloseable {
         } catch (IOException e) {
             LOG.debug("a stopped connection ends: {}", e.toString());
         }
-        return channel.isOpen(); // the peer has reset it, and reads no more
+        return socket.isUsable(); // the peer has reset it, and reads no more
     }
 
     private void end() {
         try {
-            channel.close();
+            socket.close();
         } catch (IOException e) {
             throw new IllegalStateException("closing a socket failed", e);
         }

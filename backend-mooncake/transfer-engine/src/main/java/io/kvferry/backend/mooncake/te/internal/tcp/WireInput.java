@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
-import io.kvferry.toolkit.net.DataSockets;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -26,14 +25,14 @@ final class WireInput {
     /// While long ranges arrive, no more than this is read ahead, for it has to be copied.
     private static final int READ_AHEAD = 4 << 10;
 
-    private final SocketChannel channel;
+    private final WireSocket socket;
     private final CallClock clock;
     private final long spinNanos;
     private final ProcessorRoom processors;
     private final ByteBuffer staging;
     private final ByteBuffer view;
     private final MemorySegment segment;
-    private final Gathered incoming = new Gathered();
+    private final Gathered incoming;
     private @Nullable CRC32C incomingSum;
 
     /// A head that arrives in one call with the range behind it. It lies at the end of the staging
@@ -53,18 +52,18 @@ final class WireInput {
     /// See [#arriving()].
     private @Nullable InputStream arriving;
 
-    private boolean expectsBulk;
-
     private long received;
 
     /// @param spinNanos how long it looks again and again before it sleeps, while there is room
     WireInput(
-            SocketChannel channel,
+            WireSocket socket,
             CallClock clock,
             ByteBuffer staging,
+            MemorySegment calls,
             long spinNanos,
             ProcessorRoom processors) {
-        this.channel = channel;
+        this.socket = socket;
+        this.incoming = new Gathered(calls);
         this.clock = clock;
         this.spinNanos = spinNanos;
         this.processors = processors;
@@ -89,6 +88,7 @@ final class WireInput {
         if (staging.hasRemaining()) {
             return true;
         }
+        SocketChannel channel = socket.channel;
         try {
             channel.configureBlocking(false);
             try {
@@ -127,7 +127,7 @@ final class WireInput {
         }
         staging.clear().limit(readAhead());
         long began = spin();
-        int got = channel.read(staging);
+        long got = socket.read(staging, segment.address());
         spun(began);
         staging.flip();
         return got > 0;
@@ -141,7 +141,7 @@ final class WireInput {
                 while (staging.position() < bytes) {
                     clock.arm();
                     long began = spin();
-                    count(channel.read(staging));
+                    count(socket.read(staging, segment.address()));
                     spun(began);
                 }
             } finally {
@@ -163,9 +163,9 @@ final class WireInput {
         if (staging.hasRemaining() || size < Wire.DIRECT_FROM) {
             return need(bytes);
         }
-        expectBulk();
+        socket.expectBulk();
         int start = staging.capacity() - bytes;
-        incoming.addStaged(head.clear().position(start));
+        incoming.addStaged(head.clear().position(start), segment.address());
         early = incoming.addPiece(region, address - region.address, size);
         incomingSum = sum;
         long began = spin();
@@ -195,7 +195,7 @@ final class WireInput {
         early = 0;
         bulk = bytes >= Wire.DIRECT_FROM;
         if (bulk) {
-            expectBulk();
+            socket.expectBulk();
         } else {
             receiveExpected(); // short ranges pass through the staging buffer, behind those
         }
@@ -218,15 +218,6 @@ final class WireInput {
         }
     }
 
-    /// Before the first long range: what is sent for it, requests and receipts, waits for no timer
-    /// either.
-    private void expectBulk() {
-        if (!expectsBulk) {
-            expectsBulk = true;
-            DataSockets.expectBulk(channel);
-        }
-    }
-
     /// Waits until all that was expected is in place.
     void receiveExpected() throws IOException {
         while (!incoming.isEmpty()) {
@@ -241,7 +232,7 @@ final class WireInput {
         staging.clear().limit(READ_AHEAD); // empty, or nothing would be expected
         long got;
         try {
-            got = incoming.read(channel, staging);
+            got = incoming.read(socket, staging, segment.address());
         } finally {
             staging.flip();
         }
@@ -251,7 +242,7 @@ final class WireInput {
 
     private void receiveSome() throws IOException {
         clock.arm();
-        count(incoming.read(channel));
+        count(incoming.read(socket));
         incoming.dropMoved(incomingSum);
     }
 
@@ -283,7 +274,7 @@ final class WireInput {
             staging.clear();
             try {
                 clock.arm();
-                left -= count(channel.read(staging));
+                left -= count(socket.read(staging, segment.address()));
             } finally {
                 staging.clear().limit(0);
             }
@@ -324,7 +315,7 @@ final class WireInput {
     /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.
     private InputStream arriving() throws IOException {
         if (arriving == null) {
-            arriving = channel.socket().getInputStream();
+            arriving = socket.channel.socket().getInputStream();
         }
         return arriving;
     }

@@ -2,14 +2,12 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
-import io.kvferry.toolkit.net.DataSockets;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 import java.util.zip.CRC32C;
 
 /// What leaves over a [Wire]. Headers, replies and ranges that follow each other go out in one
@@ -17,12 +15,12 @@ import java.util.zip.CRC32C;
 ///
 /// Threading: the thread that uses the connection.
 final class WireOutput {
-    private final SocketChannel channel;
+    private final WireSocket socket;
     private final CallClock clock;
     private final ByteBuffer staging;
     private final ByteBuffer view;
     private final MemorySegment segment;
-    private final Gathered outgoing = new Gathered();
+    private final Gathered outgoing;
 
     /// Parts of the staging buffer that lie between pieces of regions.
     private final @Nullable ByteBuffer[] parts = new @Nullable ByteBuffer[Gathered.MOST_STAGED];
@@ -34,10 +32,10 @@ final class WireOutput {
 
     private @Nullable CRC32C sum;
     private boolean sent;
-    private boolean expectsBulk;
 
-    WireOutput(SocketChannel channel, CallClock clock, ByteBuffer staging) {
-        this.channel = channel;
+    WireOutput(WireSocket socket, CallClock clock, ByteBuffer staging, MemorySegment calls) {
+        this.socket = socket;
+        this.outgoing = new Gathered(calls);
         this.clock = clock;
         this.staging = staging;
         this.view = staging.duplicate();
@@ -75,10 +73,7 @@ final class WireOutput {
             if (!outgoing.hasRoom(Wire.DIRECT_FROM)) {
                 flush();
             }
-            if (!expectsBulk) {
-                DataSockets.expectBulk(channel);
-                expectsBulk = true;
-            }
+            socket.expectBulk();
             sum = checksum;
             queueStaged();
             int length = outgoing.addPiece(region, offset, left);
@@ -140,7 +135,7 @@ final class WireOutput {
                 parts[partsUsed] = part;
             }
             partsUsed++;
-            outgoing.addStaged(part.limit(staging.position()).position(queued));
+            outgoing.addStaged(part.limit(staging.position()).position(queued), segment.address());
             queued = staging.position();
         }
     }
@@ -149,7 +144,7 @@ final class WireOutput {
         while (!outgoing.isEmpty()) {
             clock.arm();
             sent = true;
-            clock.moved(outgoing.write(channel));
+            clock.moved(outgoing.write(socket));
             outgoing.dropMoved(sum);
         }
     }
@@ -158,7 +153,7 @@ final class WireOutput {
         while (source.hasRemaining()) {
             clock.arm();
             sent = true;
-            clock.moved(channel.write(source));
+            clock.moved(socket.write(source, segment.address()));
         }
     }
 }

@@ -12,7 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 
 /// A connection on which nothing ever comes, and whose closing takes until the test lets it.
-final class StuckChannel extends SocketChannel {
+class StuckChannel extends SocketChannel {
     /// The thread that closes it.
     final CompletableFuture<Thread> closing = new CompletableFuture<>();
 
