@@ -238,24 +238,26 @@ class WireSocketTest {
         }
     }
 
+    /// In calls of so many buffers of 64 KiB.
     private long send(WireSocket socket, MemorySegment memory, int parts) throws IOException {
         var buffers = new ByteBuffer[parts];
         var starts = new long[parts];
-        long each = memory.byteSize() / parts;
-        for (int i = 0; i < parts; i++) {
-            var part =
-                    memory.asSlice(i * each, i < parts - 1 ? each : memory.byteSize() - i * each);
-            buffers[i] = part.asByteBuffer();
-            starts[i] = part.address();
-        }
+        long each = 64 << 10;
         var vectors = memory((long) parts * SocketCalls.VECTOR_BYTES);
         var message = memory(SocketCalls.MESSAGE_BYTES);
         long sent = 0;
-        while (buffers[parts - 1].hasRemaining()) {
-            sent +=
-                    parts == 1
-                            ? socket.write(buffers[0], starts[0])
-                            : socket.write(buffers, starts, parts, vectors, message);
+        for (long at = 0; at < memory.byteSize(); at += parts * each) {
+            for (int i = 0; i < parts; i++) {
+                var part = memory.asSlice(at + i * each, each);
+                buffers[i] = part.asByteBuffer();
+                starts[i] = part.address();
+            }
+            while (buffers[parts - 1].hasRemaining()) {
+                sent +=
+                        parts == 1
+                                ? socket.write(buffers[0], starts[0])
+                                : socket.write(buffers, starts, parts, vectors, message);
+            }
         }
         return sent;
     }
