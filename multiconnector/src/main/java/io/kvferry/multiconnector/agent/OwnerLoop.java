@@ -32,6 +32,10 @@ final class OwnerLoop implements AutoCloseable {
     static final int QUEUE = 4096;
     private static final long IDLE_NANOS = 100_000;
     private static final long LOOK_NANOS = 1_000_000;
+
+    /// From a look at all that waits to the next it takes so many times as long as the look took.
+    private static final int LOOK_REST = 10;
+
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     /// A transfer to hand to the backend.
@@ -60,6 +64,7 @@ final class OwnerLoop implements AutoCloseable {
     private boolean progressed;
 
     private long lookedAt;
+    private long lookAfter = LOOK_NANOS;
 
     private IntSupplier progress = () -> 0;
     private volatile boolean closed;
@@ -220,10 +225,11 @@ final class OwnerLoop implements AutoCloseable {
         int done = 0;
         if (!kept.isEmpty()) {
             // A backend that was full is asked again when it has done something, or now and then.
-            boolean due = System.nanoTime() - lookedAt > LOOK_NANOS;
-            if (due) {
-                lookedAt = System.nanoTime();
+            long now = System.nanoTime();
+            if (now - lookedAt > lookAfter) {
                 done = endOver(kept) + endOver(posts);
+                lookedAt = System.nanoTime();
+                lookAfter = Math.max(LOOK_NANOS, LOOK_REST * (lookedAt - now));
             } else if (!progressed) {
                 return 0;
             }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.agent;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+
+class OwnerLoopTest {
+    private static final int POSTS = 200;
+
+    /// A post that the backend takes one of in each round; a look at one takes a while.
+    private static final class SlowToLookAt implements OwnerLoop.Post {
+        private final AtomicInteger room;
+        private final AtomicInteger looks;
+
+        SlowToLookAt(AtomicInteger room, AtomicInteger looks) {
+            this.room = room;
+            this.looks = looks;
+        }
+
+        @Override
+        public boolean tryNow(boolean canWait) {
+            return room.getAndUpdate(left -> Math.max(0, left - 1)) > 0;
+        }
+
+        @Override
+        public boolean isOver() {
+            looks.incrementAndGet();
+            LockSupport.parkNanos(200_000);
+            return false;
+        }
+    }
+
+    /// Looking whether one of them has been cancelled takes the longer the more of them wait. On a
+    /// busy host the loop did little else, and thousands of transfers did not end in time.
+    @Test
+    void looksAtThoseThatWaitCostLessThanHandingThemOver() {
+        var room = new AtomicInteger();
+        var looks = new AtomicInteger();
+        try (var loop = OwnerLoop.ofCaller("loop", Duration.ofSeconds(1))) {
+            loop.progress(() -> {
+                room.set(1);
+                return 1;
+            });
+            for (int i = 0; i < POSTS; i++) {
+                assertThat(loop.post(new SlowToLookAt(room, looks))).isTrue();
+            }
+            int taken = 0;
+            int rounds = 0;
+            while (taken < POSTS) {
+                taken += loop.poll() - 1;
+                assertThat(rounds++).as("rounds").isLessThan(2 * POSTS);
+            }
+        }
+        assertThat(looks).as("looks at %d posts", POSTS).hasValueLessThan(8 * POSTS);
+    }
+}
