@@ -291,7 +291,7 @@ class WireSocketTest {
                             pair.socket.shutdownOutput();
                         }
                         pair.close();
-                        return null;
+                        return true;
                     }));
         }
         for (var each : threads) {
@@ -315,7 +315,7 @@ class WireSocketTest {
     }
 
     /// Names itself, and reads names until it is cut off.
-    private Void readNamed(WireSocket socket, long name, AtomicLong foreign, AtomicLong moved)
+    private boolean readNamed(WireSocket socket, long name, AtomicLong foreign, AtomicLong moved)
             throws IOException {
         try (var own = Arena.ofConfined()) {
             var memory = own.allocate(Long.BYTES, 8);
@@ -328,7 +328,7 @@ class WireSocketTest {
                 buffer.clear();
                 while (buffer.hasRemaining()) {
                     if (socket.read(buffer, memory.address()) < 0) {
-                        return null;
+                        return true;
                     }
                 }
                 if (buffer.getLong(0) != name) {
@@ -339,13 +339,13 @@ class WireSocketTest {
         }
     }
 
-    private static Void peer(SocketChannel peer, long name, AtomicLong foreign) throws IOException {
+    private static boolean peer(SocketChannel peer, long name, AtomicLong foreign) throws IOException {
         var buffer = ByteBuffer.allocate(Long.BYTES);
         while (true) {
             buffer.clear();
             while (buffer.hasRemaining()) {
                 if (peer.read(buffer) < 0) {
-                    return null;
+                    return true;
                 }
             }
             if (buffer.getLong(0) != name) {
