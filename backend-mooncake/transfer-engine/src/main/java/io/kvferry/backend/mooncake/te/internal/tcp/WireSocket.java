@@ -74,9 +74,11 @@ final class WireSocket extends AbstractInterruptibleChannel {
         }
     }
 
-    /// Whether system calls are made for this thread.
+    /// Whether system calls are made for this thread. An interrupt in a call of the channel has
+    /// closed it past the gate when that call returns, and its descriptor may be another
+    /// connection's.
     boolean isDirect() {
-        return descriptor >= 0 && !Thread.currentThread().isVirtual();
+        return descriptor >= 0 && channel.isOpen() && !Thread.currentThread().isVirtual();
     }
 
     /// As [SocketChannel#read(ByteBuffer)].

@@ -55,7 +55,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     private volatile @Nullable SameHostTransfer sameHost;
     private int failedRange = -1;
 
-    /// Of this object. The JVM's own costs a call into it for each new object.
+    /// Hash code by identity. The JVM's own costs a call into it for each new object.
     private final int hash = ThreadLocalRandom.current().nextInt();
 
     public TransferTask(EngineRequest request, TransferContext context) {

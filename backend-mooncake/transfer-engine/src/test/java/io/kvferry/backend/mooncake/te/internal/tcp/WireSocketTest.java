@@ -24,6 +24,7 @@ import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
@@ -180,6 +181,48 @@ class WireSocketTest {
         }
     }
 
+    /// An interrupt in the channel's own call closes the channel alone, and its descriptor's number
+    /// goes to the next connection: nothing may be read there.
+    @Test
+    void nothingIsReadOnceTheChannelIsClosed() throws Exception {
+        try (var pair = connect()) {
+            var memory = memory(4 << 20);
+            var thread = new CompletableFuture<Thread>();
+            var sent =
+                    platform(() -> {
+                        thread.complete(Thread.currentThread());
+                        var source = memory.asByteBuffer();
+                        while (source.hasRemaining()) { // nobody reads at the peer
+                            pair.socket.write(source.duplicate(), memory.address());
+                        }
+                        return true;
+                    });
+            awaitWaiting(get(thread));
+            get(thread).interrupt();
+            assertThatThrownBy(() -> get(sent)).isInstanceOf(ClosedByInterruptException.class);
+            var others = new ArrayList<SocketChannel>();
+            try {
+                for (int i = 0; i < 8; i++) {
+                    others.add(SocketChannel.open(listener.getLocalAddress()));
+                    others.add(listener.accept());
+                    for (int end = 1; end <= 2; end++) {
+                        others.get(others.size() - end).write(ByteBuffer.wrap(new byte[] {7}));
+                    }
+                }
+                assertThatThrownBy(() -> pair.socket.read(memory.asByteBuffer(), memory.address()))
+                        .isInstanceOf(ClosedChannelException.class);
+                pair.socket.close();
+                for (var other : others) {
+                    assertThat(other.read(ByteBuffer.allocate(1))).as("its own byte").isEqualTo(1);
+                }
+            } finally {
+                for (var other : others) {
+                    other.close();
+                }
+            }
+        }
+    }
+
     @Test
     void theEndOfTheStreamIsTold() throws Exception {
         try (var pair = connect()) {
@@ -270,12 +313,11 @@ class WireSocketTest {
     void nobodyMeetsTheConnectionOfAnother(long seed) throws Exception {
         var random = new Random(seed);
         var foreign = new AtomicLong();
-        var moved = new AtomicLong();
         var threads = new ArrayList<Thread>();
         for (int turn = 0; turn < 150; turn++) {
             var pair = connect();
             long name = random.nextLong();
-            threads.add(thread(() -> readNamed(pair.socket, name, foreign, moved)));
+            threads.add(thread(() -> readNamed(pair.socket, name, foreign)));
             if (random.nextBoolean()) {
                 threads.add(thread(() -> peer(pair.peer, name, foreign)));
             }
@@ -315,8 +357,7 @@ class WireSocketTest {
     }
 
     /// Names itself, and reads names until it is cut off.
-    private boolean readNamed(WireSocket socket, long name, AtomicLong foreign, AtomicLong moved)
-            throws IOException {
+    private boolean readNamed(WireSocket socket, long name, AtomicLong foreign) throws IOException {
         try (var own = Arena.ofConfined()) {
             var memory = own.allocate(Long.BYTES, 8);
             var buffer = memory.asByteBuffer();
@@ -334,12 +375,12 @@ class WireSocketTest {
                 if (buffer.getLong(0) != name) {
                     foreign.incrementAndGet();
                 }
-                moved.incrementAndGet();
             }
         }
     }
 
-    private static boolean peer(SocketChannel peer, long name, AtomicLong foreign) throws IOException {
+    private static boolean peer(SocketChannel peer, long name, AtomicLong foreign)
+            throws IOException {
         var buffer = ByteBuffer.allocate(Long.BYTES);
         while (true) {
             buffer.clear();
