@@ -57,6 +57,7 @@ public final class P2pPlaneBenchmark extends Benchmark {
     private static final int ROUNDS = 7;
     private static final int QUICK_ROUNDS = 3;
     private static final int IPERF_SECONDS = 2;
+    private static final int CONNECT_MILLIS = 5_000;
     private static final int LAYERS = 32;
 
     /// Bytes of the tensors that are many.
@@ -285,11 +286,11 @@ public final class P2pPlaneBenchmark extends Benchmark {
         }
 
         private SocketChannel connect(int lane, long bytes) throws IOException {
-            var connection =
-                    SocketChannel.open(
-                            new InetSocketAddress(InetAddress.getByName("127.0.0.1"), sink));
-            DataSockets.prepare(connection);
-            DataSockets.expectBulk(connection);
+            var connection = SocketChannel.open();
+            DataSockets.connect(
+                    connection,
+                    new InetSocketAddress(InetAddress.getByName("127.0.0.1"), sink),
+                    CONNECT_MILLIS);
             var head = ByteBuffer.allocateDirect(12).putInt(lane).putLong(bytes).flip();
             while (head.hasRemaining()) {
                 var _ = connection.write(head);

@@ -9,6 +9,7 @@ import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.benchmarks.ChildJvm;
 import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.io.BufferedReader;
@@ -61,6 +62,7 @@ final class PlaneChild {
         try (var sink =
                 ServerSocketChannel.open()
                         .bind(new InetSocketAddress(InetAddress.getByName(HOST), 0))) {
+            DataSockets.expectConnections(sink);
             Thread.ofPlatform().daemon().start(() -> child.accept(sink));
             var control = child.channel.listen(HOST, child::onMessage);
             ChildJvm.ready();

@@ -140,6 +140,7 @@ static int move(int fd, int writing, const void *first, size_t first_bytes, cons
 }
 
 // As the engine's connections within a host: not paced, as the system's BBR would. LIMIT_CONGESTION names another one.
+// Only what a socket has before it is connected counts: see CongestionControl.java.
 static const char *congestion(void) {
     static char name[32] = "";
     const char *given = getenv("LIMIT_CONGESTION");
@@ -151,10 +152,13 @@ static const char *congestion(void) {
     return name;
 }
 
-static void prepare(int fd) {
-    int one = 1, bytes = SOCKET_BUFFER;
+static void unpace(int fd) {
     const char *control = congestion();
     if (*control != 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)) != 0) perror(control);
+}
+
+static void prepare(int fd) {
+    int one = 1, bytes = SOCKET_BUFFER;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
@@ -200,6 +204,7 @@ static int serve(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
+    unpace(listener);
     if (bind(listener, (struct sockaddr *) &address, length) != 0 || listen(listener, 64) != 0
             || getsockname(listener, (struct sockaddr *) &address, &length) != 0)
         die("listen");
@@ -217,6 +222,7 @@ static int dial(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t) port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+    unpace(fd);
     if (connect(fd, (struct sockaddr *) &address, sizeof address) != 0) die("connect");
     prepare(fd);
     return fd;

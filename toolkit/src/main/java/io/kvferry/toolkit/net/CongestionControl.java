@@ -14,6 +14,9 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.invoke.MethodHandle;
+import java.net.InetAddress;
+import java.net.NetworkInterface;
+import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -30,12 +33,20 @@ import java.util.function.IntSupplier;
 /// which every kernel has and every process may choose, sends as much as its window has room for,
 /// and the window only grows where nothing is lost.
 ///
-/// The call needs the descriptor, see [SocketDescriptors].
+/// It has to be chosen before there is a connection. BBR turns the socket's pacing timer on when a
+/// connection is established (`bbr_init` in net/ipv4/tcp_bbr.c), and nothing turns it off again:
+/// Reno on a connection that began with BBR sends by timer too, at a rate of its own. So a socket
+/// that is about to connect within the host gets Reno, and so does a listening socket, from which
+/// connections inherit it. A connection to another host gets the system's choice back before it
+/// carries much.
+///
+/// The calls need the descriptor, see [SocketDescriptors].
 ///
 /// Threading: any thread.
 final class CongestionControl {
     private static final Logger LOG = LoggerFactory.getLogger(CongestionControl.class);
-    private static final Path SYSTEM = Path.of("/proc/sys/net/ipv4/tcp_congestion_control");
+    private static final Path SETTING = Path.of("/proc/sys/net/ipv4/tcp_congestion_control");
+    private static final String UNSET = "its descriptor or the option is not to be had";
 
     /// Those that send as much as their window has room for.
     private static final Set<String> UNPACED = Set.of("reno", "cubic");
@@ -49,9 +60,17 @@ final class CongestionControl {
 
     private static final int MOST_NAME_BYTES = 16; // TCP_CA_NAME_MAX
 
-    private static final boolean SYSTEM_PACES = !UNPACED.contains(system());
+    /// What the machine has.
+    static final CongestionControl SYSTEM = ofSystem();
 
-    private CongestionControl() {}
+    private final String system;
+    private final boolean paces;
+
+    /// @param system what a connection has that is not told otherwise
+    CongestionControl(String system, boolean paces) {
+        this.system = system;
+        this.paces = paces;
+    }
 
     /// Linked when the first connection needs them.
     private static final class Calls {
@@ -69,29 +88,60 @@ final class CongestionControl {
         private Calls() {}
     }
 
-    /// The system's default, or one that does not pace where it has none.
-    private static String system() {
+    private static CongestionControl ofSystem() {
+        String system = ALWAYS_ALLOWED;
         try {
-            return Files.readString(SYSTEM).strip();
+            system = Files.readString(SETTING).strip();
         } catch (IOException e) {
             LOG.debug("the system's congestion control is not known: {}", e.toString());
-            return ALWAYS_ALLOWED;
+        }
+        return new CongestionControl(system, !UNPACED.contains(system));
+    }
+
+    /// Lets a connection within the host send at once, where the system would pace it.
+    ///
+    /// @param unconnected open, and about to be connected
+    void unpace(SocketChannel unconnected, InetAddress to) {
+        try {
+            if (paces
+                    && (to.isLoopbackAddress() || NetworkInterface.getByInetAddress(to) != null)
+                    && !set(SocketDescriptors.findUnconnected(unconnected), ALWAYS_ALLOWED)) {
+                LOG.debug("a connection to {} will be paced: {}", to, UNSET);
+            }
+        } catch (IOException e) {
+            LOG.debug("a connection to {} will be paced: {}", to, e.toString());
         }
     }
 
-    /// Lets a connection within a host send at once, where the system would pace it.
+    /// The same for connections that will be accepted. [#settle] gives those from other hosts the
+    /// system's choice back, so it must be one that this process may choose.
     ///
-    /// @param descriptor asked for only where it is needed
-    static void unpace(SocketChannel connected, IntSupplier descriptor) {
+    /// @param bound before its first connection is accepted
+    void unpace(ServerSocketChannel bound) {
         try {
-            if (SYSTEM_PACES
-                    && DataSockets.isWithinHost(connected)
-                    && !set(descriptor.getAsInt(), ALWAYS_ALLOWED)) {
-                LOG.debug(
-                        "a connection stays paced: its descriptor or the option is not to be had");
+            if (paces) {
+                int descriptor = SocketDescriptors.find(bound);
+                if (!set(descriptor, system) || !set(descriptor, ALWAYS_ALLOWED)) {
+                    LOG.debug("connections to {} will be paced: {}", bound, UNSET);
+                }
             }
         } catch (IOException e) {
-            LOG.debug("a connection stays paced: {}", e.toString());
+            LOG.debug("connections to {} will be paced: {}", bound, e.toString());
+        }
+    }
+
+    /// Gives a connection to another host what the system would have given it.
+    ///
+    /// @param descriptor asked for only where it is needed
+    void settle(SocketChannel connected, IntSupplier descriptor) {
+        try {
+            if (paces
+                    && !DataSockets.isWithinHost(connected)
+                    && !set(descriptor.getAsInt(), system)) {
+                LOG.debug("{} may have {} in place of {}", connected, ALWAYS_ALLOWED, system);
+            }
+        } catch (IOException e) {
+            LOG.debug("a connection keeps its congestion control: {}", e.toString());
         }
     }
 

@@ -4,6 +4,7 @@ package io.kvferry.toolkit.net;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
+import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 
 /// Options of the sockets that carry blocks.
@@ -29,6 +30,23 @@ public final class DataSockets {
         channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
     }
 
+    /// Connects a socket for blocks.
+    ///
+    /// @param millis after which it gives up
+    /// @throws java.net.SocketTimeoutException when it has given up
+    public static void connect(SocketChannel unconnected, InetSocketAddress to, int millis)
+            throws IOException {
+        prepare(unconnected);
+        CongestionControl.SYSTEM.unpace(unconnected, to.getAddress());
+        unconnected.socket().connect(to, millis);
+    }
+
+    /// Before the first connection for blocks is accepted: those within the host are not paced.
+    /// Never fails.
+    public static void expectConnections(ServerSocketChannel bound) {
+        CongestionControl.SYSTEM.unpace(bound);
+    }
+
     /// Whether both ends have one address. Which containers have together when they share their
     /// network; they are told apart by their pid namespaces.
     public static boolean isWithinHost(SocketChannel connected) throws IOException {
@@ -48,15 +66,16 @@ public final class DataSockets {
         }
     }
 
-    /// Before the first long send: ends pacing within a host. Never fails; a connection that is
-    /// closed says so at its next call.
+    /// Before the first long send: lets the system pace a connection to another host, as it would
+    /// without [#expectConnections]. Never fails; a connection that is closed says so at its next
+    /// call.
     public static void expectBulk(SocketChannel connected) {
-        CongestionControl.unpace(connected, () -> descriptor(connected));
+        CongestionControl.SYSTEM.settle(connected, () -> descriptor(connected));
     }
 
     /// As [#expectBulk(SocketChannel)], for a connection whose descriptor has been found.
     public static void expectBulk(SocketChannel connected, int descriptor) {
-        CongestionControl.unpace(connected, () -> descriptor);
+        CongestionControl.SYSTEM.settle(connected, () -> descriptor);
     }
 
     private static int descriptor(SocketChannel connected) {

@@ -163,13 +163,12 @@ final class Dialing {
     }
 
     private void connect(SocketChannel channel, PeerAddress target) throws IOException {
-        DataSockets.prepare(channel);
         var limit = Deadline.in(gpu.limits().setUp());
         var address = HostNames.SYSTEM.addresses(target.host(), limit, opening)[0];
-        channel.socket()
-                .connect(
-                        new InetSocketAddress(address, target.port()),
-                        Math.clamp(limit.remaining().toMillis(), 1, Integer.MAX_VALUE));
+        DataSockets.connect(
+                channel,
+                new InetSocketAddress(address, target.port()),
+                Math.clamp(limit.remaining().toMillis(), 1, Integer.MAX_VALUE));
     }
 
     private void notDialed(Link link, @Nullable SocketChannel channel, Failure why) {

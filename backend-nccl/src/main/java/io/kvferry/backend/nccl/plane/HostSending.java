@@ -117,13 +117,12 @@ final class HostSending implements DataPlane.Sending {
     private long transfer() throws IOException {
         try (var channel = SocketChannel.open()) {
             connection.begin(channel);
-            DataSockets.prepare(channel);
             var address = HostNames.SYSTEM.addresses(receiver.host(), deadline, connection)[0];
             long left = TimeUnit.NANOSECONDS.toMillis(Math.max(1, deadline.remainingNanos()));
-            channel.socket()
-                    .connect(
-                            new InetSocketAddress(address, receiver.port()),
-                            Math.clamp(left, 1, Integer.MAX_VALUE));
+            DataSockets.connect(
+                    channel,
+                    new InetSocketAddress(address, receiver.port()),
+                    Math.clamp(left, 1, Integer.MAX_VALUE));
             DataSockets.boundBuffers(channel, 0);
             var memory =
                     offersMemory ? OwnMemory.offer(channel, source) : Optional.<OwnMemory>empty();

@@ -84,6 +84,7 @@ public final class PlanePort implements AutoCloseable {
             var listener = ServerSocketChannel.open();
             try {
                 listener.bind(free, BACKLOG);
+                DataSockets.expectConnections(listener);
                 var address = new PeerAddress(host, listener.socket().getLocalPort());
                 return new PlanePort(name, address, listener, clock, visitor);
             } catch (IOException | IllegalArgumentException e) {

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 import io.kvferry.toolkit.recovery.OpeningParts;
 
@@ -33,6 +34,7 @@ public record Ports(String host, ServerSocketChannel handshake, ServerSocketChan
             var handshake = parts.add(listen(config), Ports::close);
             var ports = new Ports(config.host(), handshake, listen(config));
             parts.keep();
+            DataSockets.expectConnections(ports.data());
             return ports;
         }
     }

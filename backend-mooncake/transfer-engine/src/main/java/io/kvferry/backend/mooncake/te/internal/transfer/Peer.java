@@ -456,11 +456,10 @@ public final class Peer {
             boolean connected = false;
             try {
                 opening.begin(channel);
-                DataSockets.prepare(channel);
                 int limit =
                         Handshake.leftMillis(
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
-                channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
+                DataSockets.connect(channel, new InetSocketAddress(address, data.port()), limit);
                 DataSockets.boundBuffers(channel, config.socketBufferBytes());
                 Wire wire =
                         greeted(
