@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.memory;
 
+import io.kvferry.toolkit.bounded.ThreadSlots;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayDeque;
@@ -13,10 +15,18 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class GateSets {
     private static final int MOST = 64;
 
+    private final ThreadSlots<GateSet> slots = new ThreadSlots<>();
+
+    /// What finds no slot.
     private final ReentrantLock lock = new ReentrantLock();
+
     private final ArrayDeque<GateSet> free = new ArrayDeque<>(MOST);
 
     public GateSet take() {
+        GateSet own = slots.take();
+        if (own != null) {
+            return own;
+        }
         lock.lock();
         try {
             @Nullable GateSet used = free.pollFirst();
@@ -28,6 +38,9 @@ public final class GateSets {
 
     /// Takes back an empty set.
     public void give(GateSet set) {
+        if (slots.put(set)) {
+            return;
+        }
         lock.lock();
         try {
             if (free.size() < MOST) {

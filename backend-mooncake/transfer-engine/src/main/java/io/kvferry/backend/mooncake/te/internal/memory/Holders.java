@@ -2,10 +2,12 @@
 package io.kvferry.backend.mooncake.te.internal.memory;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.bounded.ThreadSlots;
 
 import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
 
 /// Everything that may be moving bytes at the moment, so that whoever takes memory away can cut it
 /// off.
@@ -20,20 +22,40 @@ public final class Holders {
 
     private static final Duration LOOK_AGAIN = Duration.ofMillis(50);
 
-    private final Set<Holder> holders = ConcurrentHashMap.newKeySet();
+    /// Those that a thread runs from begin to end.
+    private final ThreadSlots<Holder> running = new ThreadSlots<>();
 
+    private final Set<Holder> others = ConcurrentHashMap.newKeySet();
+
+    /// For work that this thread ends with [#end].
+    public void begin(Holder holder) {
+        if (!running.put(holder)) {
+            others.add(holder);
+        }
+    }
+
+    public void end(Holder holder) {
+        if (!running.remove(holder)) {
+            others.remove(holder);
+        }
+    }
+
+    /// For work of several threads, or of long.
     public void add(Holder holder) {
-        holders.add(holder);
+        others.add(holder);
     }
 
     public void remove(Holder holder) {
-        holders.remove(holder);
+        others.remove(holder);
+    }
+
+    private void forEach(Consumer<Holder> act) {
+        running.forEach(act);
+        others.forEach(act);
     }
 
     public void abortAll() {
-        for (Holder holder : holders) {
-            holder.abort();
-        }
+        forEach(Holder::abort);
     }
 
     /// Closes a gate and waits until nobody is inside; who takes longer than `patience` is cut off.
@@ -43,11 +65,11 @@ public final class Holders {
             return;
         }
         do {
-            for (Holder holder : holders) {
+            forEach(holder -> {
                 if (holder.holds(gate)) {
                     holder.abort();
                 }
-            }
+            });
         } while (!gate.awaitIdle(Deadline.in(LOOK_AGAIN)));
     }
 }

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.LongAdder;
 
 /// Counts the connections of the process that are in use, and compares them with its processors.
 /// Each keeps a thread busy at this end. Transfers that begin at the same moment do not see each
@@ -13,7 +14,9 @@ public final class ProcessorRoom {
     public static final ProcessorRoom OF_PROCESS =
             new ProcessorRoom(Runtime.getRuntime().availableProcessors());
 
-    private final AtomicInteger inUse = new AtomicInteger();
+    /// Threads that begin and end at the same moment do not wait for one another's cache line.
+    private final LongAdder inUse = new LongAdder();
+
     private final AtomicInteger lately = new AtomicInteger();
     private final int processors;
 
@@ -23,17 +26,17 @@ public final class ProcessorRoom {
 
     /// A connection comes into use.
     void enter() {
-        inUse.incrementAndGet();
+        inUse.increment();
     }
 
     /// A connection that came into use rests, or is closed.
     void exit() {
-        inUse.decrementAndGet();
+        inUse.decrement();
     }
 
     /// Connections in use.
     int taken() {
-        return inUse.get();
+        return inUse.intValue();
     }
 
     /// A connection that had not been in use lately comes into use.
@@ -65,6 +68,6 @@ public final class ProcessorRoom {
     /// turns on a processor, and push the bytes of one another out of its caches before they are
     /// read.
     public int lanes() {
-        return Math.max(1, processors - inUse.get());
+        return Math.max(1, processors - taken());
     }
 }

@@ -17,7 +17,6 @@ import io.kvferry.backend.mooncake.te.internal.tcp.Staging;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.DataSockets;
@@ -36,16 +35,12 @@ import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One incarnation of a peer, and the bounded pool of connections ("lanes") to its data port.
+/// One incarnation of a peer, and its connections ("lanes") to its data port.
 ///
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
@@ -58,12 +53,12 @@ public final class Peer {
     private final EngineConfig config;
     private final Watchdog watchdog;
 
+    private final LanePool pool;
+
+    /// Guards what is attached against a drop.
     private final ReentrantLock lock = new ReentrantLock();
-    private final Condition returned = lock.newCondition();
-    private final ArrayDeque<Lane> idle = new ArrayDeque<>();
-    private int lanes;
+
     private volatile boolean dropped;
-    private volatile long lastUse = System.nanoTime();
 
     /// Whether it is being looked up again in the background.
     private final AtomicBoolean lookedUp = new AtomicBoolean();
@@ -88,6 +83,7 @@ public final class Peer {
         this.data = data;
         this.config = config;
         this.watchdog = watchdog;
+        this.pool = new LanePool(segmentName, config.lanesPerPeer());
         if (config.sharedMemory() && batches() && document.extension().shared()) {
             try {
                 shared = attach();
@@ -139,10 +135,12 @@ public final class Peer {
     static final class Lane {
         final Wire wire;
         boolean used;
-        private long restingSince;
+
+        /// Read by others while it rests.
+        volatile long restingSince;
 
         /// Identifier of the thread that used it last.
-        private long lastUser;
+        long lastUser;
 
         private @Nullable DataClient client;
 
@@ -243,53 +241,14 @@ public final class Peer {
 
     private Lane next(Deadline deadline, DataClient.Job job, Cancellation opening)
             throws IOException {
-        lock.lock();
-        try {
-            while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
-                if (job.ended()) {
-                    throw new ClosedChannelException();
-                }
-                long left = deadline.remainingNanos();
-                if (left <= 0) {
-                    throw new KvFerryException(
-                            ErrorCode.TIMEOUT,
-                            "all " + lanes + " connections to " + segmentName + " stayed in use");
-                }
-                var _ = returned.awaitNanos(left);
-            }
-            Lane resting = rested();
-            if (resting != null) {
-                return resting;
-            }
-            lanes++;
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new KvFerryException(
-                    ErrorCode.CANCELLED, "interrupted while waiting for a connection", e);
-        } finally {
-            lock.unlock();
-        }
-        return connectCounted(deadline, opening);
-    }
-
-    /// The lane that this thread used last, or else the one that rests for the shortest time. With
-    /// pairs of threads that stay together the system can keep each on one processor within a host,
-    /// with the bytes between them in its cache.
-    private @Nullable Lane rested() {
-        long self = Thread.currentThread().threadId();
-        for (Lane lane : idle) {
-            if (lane.lastUser == self) {
-                idle.removeFirstOccurrence(lane);
-                return lane;
-            }
-        }
-        return idle.pollFirst();
+        Lane resting = pool.take(deadline, job);
+        return resting != null ? resting : connectCounted(deadline, opening);
     }
 
     /// A new lane in place of a borrowed one that turned out to be dead.
     Lane replace(Lane dead, Deadline deadline, Cancellation opening) throws IOException {
         dead.wire.abort();
-        dispose(dead);
+        dead.wire.close();
         return connectCounted(deadline, opening);
     }
 
@@ -300,52 +259,25 @@ public final class Peer {
             return fresh;
         } finally {
             if (fresh == null) {
-                uncount();
+                pool.uncount();
             }
         }
     }
 
     void giveBack(Lane lane, boolean healthy) {
         lane.used = true;
-        lane.lastUser = Thread.currentThread().threadId();
         lane.wire.rest();
-        lane.restingSince = System.nanoTime();
-        lastUse = lane.restingSince;
-        boolean kept = false;
-        lock.lock();
-        try {
-            // Under the lock, so that no lane slips into the pool of a peer that is being dropped.
-            if (healthy && !dropped && !lane.wire.isStopped()) {
-                idle.addFirst(lane);
-                kept = true;
-            } else {
-                lanes--;
-            }
-            returned.signal();
-        } finally {
-            lock.unlock();
-        }
-        if (!kept) {
+        if (!pool.give(lane, healthy)) {
             if (!healthy) {
                 lane.wire.abort();
             }
-            dispose(lane);
+            lane.wire.close();
         }
     }
 
     /// A borrowed lane does not come back; its borrower closes it.
     void letGo() {
-        uncount();
-    }
-
-    private void uncount() {
-        lock.lock();
-        try {
-            lanes--;
-            returned.signal();
-        } finally {
-            lock.unlock();
-        }
+        pool.uncount();
     }
 
     /// Ends lanes that the peer has closed, and those that have rested for long. Nobody else looks
@@ -354,67 +286,22 @@ public final class Peer {
     /// @param shortest lanes that have rested for less are left alone
     /// @param longest those that have rested for more end
     void sweep(Duration shortest, Duration longest) {
-        long now = System.nanoTime();
-        List<Lane> rested = new ArrayList<>();
-        lock.lock();
-        try {
-            idle.removeIf(
-                    lane -> now - lane.restingSince >= shortest.toNanos() && rested.add(lane));
-        } finally {
-            lock.unlock();
-        }
-        for (Lane lane : rested) {
-            boolean kept = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
-            lock.lock();
-            try {
-                kept &= !dropped;
-                if (kept) {
-                    idle.addLast(lane);
-                } else {
-                    lanes--;
-                }
-                returned.signal();
-            } finally {
-                lock.unlock();
-            }
-            if (!kept) {
-                dispose(lane);
-            }
-        }
+        pool.sweep(shortest, longest);
     }
 
     /// Whether nothing has been sent for so long, and nothing would be lost by forgetting it.
     boolean isUnused(Duration since) {
-        lock.lock();
-        try {
-            return lanes == 0 && shared.isEmpty() && System.nanoTime() - lastUse >= since.toNanos();
-        } finally {
-            lock.unlock();
-        }
+        return shared.isEmpty() && pool.isUnused(since);
     }
 
     /// Connections, resting or in use.
     int lanes() {
-        lock.lock();
-        try {
-            return lanes;
-        } finally {
-            lock.unlock();
-        }
+        return pool.lanes();
     }
 
     /// Lets those who wait for a lane see that their job has ended.
     void wakeWaiters() {
-        lock.lock();
-        try {
-            returned.signalAll();
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private void dispose(Lane lane) {
-        lane.wire.close();
+        pool.wakeWaiters();
     }
 
     /// No more lanes; those in use end when they are given back.
@@ -426,16 +313,7 @@ public final class Peer {
             lock.unlock();
         }
         shared.ifPresent(SharedPeer::close);
-        lock.lock();
-        try {
-            for (Lane lane = idle.pollFirst(); lane != null; lane = idle.pollFirst()) {
-                dispose(lane);
-                lanes--;
-            }
-            returned.signalAll();
-        } finally {
-            lock.unlock();
-        }
+        pool.close();
     }
 
     /// A connection outside the pool. Cancelling ends the look-up of the peer's name, the connect

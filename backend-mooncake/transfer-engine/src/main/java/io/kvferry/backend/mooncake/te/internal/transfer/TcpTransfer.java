@@ -79,10 +79,16 @@ final class TcpTransfer implements DataClient.Job {
         this.context = context;
         this.peer = peer;
         this.opening = opening;
-        long shares = request.ranges().totalBytes() / SHARE_BYTES;
-        int lanes = context.config().mostLanes(ProcessorRoom.OF_PROCESS.lanes());
-        this.runner = new SliceRunner(Slice.cut(request.ranges(), Math.clamp(shares, 1, lanes)));
+        this.runner = new SliceRunner(Slice.cut(request.ranges(), lanes()));
         this.unsettled = new long[runner.slices()];
+    }
+
+    private int lanes() {
+        long shares = request.ranges().totalBytes() / SHARE_BYTES;
+        return shares <= 1
+                ? 1
+                : Math.clamp(
+                        shares, 1, context.config().mostLanes(ProcessorRoom.OF_PROCESS.lanes()));
     }
 
     /// @throws KvFerryException what ended it early

@@ -68,13 +68,13 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     public void run() {
         boolean told = false;
         try {
-            context.holders().add(this);
+            context.holders().begin(this);
             EngineOutcome end = attempt();
             told = true;
             outcome.complete(end);
             awaitQuiet();
         } finally {
-            context.holders().remove(this);
+            context.holders().end(this);
             if (!told) { // not even a failure could be made
                 outcome.complete(NO_MEMORY);
             }

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
+import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.ThreadSlots;
+
+import org.jspecify.annotations.Nullable;
+
+import java.nio.channels.ClosedChannelException;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The connections to a peer that rest, and the number of all, which is bounded.
+///
+/// A thread gets the connection that it used last: with pairs of threads that stay together the
+/// system can keep each on one processor within a host, with the bytes between them in its cache.
+/// It takes and gives that one back without a lock.
+///
+/// Threading: any thread; a lane that was taken belongs to who took it.
+final class LanePool {
+    private final String segmentName;
+    private final int most;
+
+    private final ThreadSlots<Lane> slots = new ThreadSlots<>();
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition returned = lock.newCondition();
+
+    /// Those that lie in no slot, the last that came first.
+    private final ArrayDeque<Lane> idle = new ArrayDeque<>();
+
+    /// Threads that look for a lane under the lock, or wait for one.
+    private final AtomicInteger looking = new AtomicInteger();
+
+    private int lanes;
+    private long lastUse = System.nanoTime();
+    private volatile boolean closed;
+
+    LanePool(String segmentName, int most) {
+        this.segmentName = segmentName;
+        this.most = most;
+    }
+
+    /// A resting lane, or the next that comes back.
+    ///
+    /// @return null when there is none, and room for one more: it counts, and the caller makes it
+    ///   or calls [#uncount]
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
+    /// @throws ClosedChannelException when the job ends first
+    @Nullable Lane take(Deadline deadline, DataClient.Job job) throws ClosedChannelException {
+        Lane near = slots.take();
+        if (near != null && near.lastUser == Thread.currentThread().threadId()) {
+            return near;
+        }
+        lock.lock();
+        // Before the look: whoever gives one back by a slot sees that somebody looks, or it is
+        // found.
+        looking.incrementAndGet();
+        try {
+            return look(near, deadline, job);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while waiting for a connection", e);
+        } finally {
+            looking.decrementAndGet();
+            lock.unlock();
+        }
+    }
+
+    /// @param near of another thread that has the same slot, or null
+    private @Nullable Lane look(@Nullable Lane near, Deadline deadline, DataClient.Job job)
+            throws InterruptedException, ClosedChannelException {
+        Lane own = own();
+        if (near != null) {
+            if (own == null) {
+                return near;
+            }
+            idle.addFirst(near); // where there is one to choose, it is not closed
+            returned.signal();
+        }
+        Lane found = own == null ? any() : own;
+        while (found == null && lanes >= most) {
+            if (job.ended()) {
+                throw new ClosedChannelException();
+            }
+            long left = deadline.remainingNanos();
+            if (left <= 0) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "all " + lanes + " connections to " + segmentName + " stayed in use");
+            }
+            var _ = returned.awaitNanos(left);
+            found = any();
+        }
+        if (found == null) {
+            lanes++;
+        }
+        return found;
+    }
+
+    private @Nullable Lane own() {
+        long self = Thread.currentThread().threadId();
+        for (Lane lane : idle) {
+            if (lane.lastUser == self) {
+                idle.removeFirstOccurrence(lane);
+                return lane;
+            }
+        }
+        return null;
+    }
+
+    private @Nullable Lane any() {
+        Lane found = idle.pollFirst();
+        return found == null ? slots.takeAny() : found;
+    }
+
+    /// Takes back a lane.
+    ///
+    /// @return false when it does not stay: it counts no more, and the caller closes it
+    boolean give(Lane lane, boolean healthy) {
+        lane.lastUser = Thread.currentThread().threadId();
+        lane.restingSince = System.nanoTime();
+        boolean usable = healthy && !lane.wire.isStopped();
+        if (usable && !closed && slots.put(lane)) {
+            boolean wanted = closed || looking.get() > 0;
+            if (!wanted || !slots.remove(lane)) {
+                return true; // it rests, or somebody has it already
+            }
+        }
+        lock.lock();
+        try {
+            boolean kept = usable && !closed;
+            if (kept) {
+                idle.addFirst(lane);
+            } else {
+                lanes--;
+                used(lane.restingSince);
+            }
+            returned.signal();
+            return kept;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// A lane that was taken, or was to be made, does not come back; its borrower closes it.
+    void uncount() {
+        lock.lock();
+        try {
+            lanes--;
+            used(System.nanoTime());
+            returned.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void used(long until) {
+        if (until - lastUse > 0) {
+            lastUse = until;
+        }
+    }
+
+    /// Ends lanes that the peer has closed, and those that have rested for long.
+    ///
+    /// @param shortest lanes that have rested for less are left alone
+    /// @param longest those that have rested for more end
+    void sweep(Duration shortest, Duration longest) {
+        long now = System.nanoTime();
+        List<Lane> rested = new ArrayList<>();
+        slots.forEach(lane -> {
+            if (now - lane.restingSince >= shortest.toNanos() && slots.removeAny(lane)) {
+                rested.add(lane); // also one that was used since, at this very moment
+            }
+        });
+        lock.lock();
+        try {
+            idle.removeIf(
+                    lane -> now - lane.restingSince >= shortest.toNanos() && rested.add(lane));
+        } finally {
+            lock.unlock();
+        }
+        for (Lane lane : rested) {
+            boolean kept = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
+            lock.lock();
+            try {
+                kept &= !closed;
+                if (kept) {
+                    idle.addLast(lane);
+                } else {
+                    lanes--;
+                    used(lane.restingSince);
+                }
+                returned.signal();
+            } finally {
+                lock.unlock();
+            }
+            if (!kept) {
+                lane.wire.close();
+            }
+        }
+    }
+
+    /// Whether there is no lane, and was none in use for so long.
+    boolean isUnused(Duration since) {
+        lock.lock();
+        try {
+            return lanes == 0 && System.nanoTime() - lastUse >= since.toNanos();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Connections, resting or in use.
+    int lanes() {
+        lock.lock();
+        try {
+            return lanes;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Lets those who wait for a lane see that their job has ended.
+    void wakeWaiters() {
+        lock.lock();
+        try {
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Ends the lanes that rest; those in use do not come back.
+    void close() {
+        lock.lock();
+        try {
+            closed = true; // before the look at the slots, as in #give the other way round
+            for (Lane lane = any(); lane != null; lane = any()) {
+                lane.wire.close();
+                lanes--;
+            }
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+}

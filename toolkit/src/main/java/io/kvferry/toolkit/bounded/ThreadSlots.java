@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.bounded;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.concurrent.atomic.AtomicReferenceArray;
+import java.util.function.Consumer;
+
+/// Places for one object each, of which a thread mostly meets its own. What threads use one after
+/// the other and would else keep in a queue under a lock, lies in the place of the thread that used
+/// it last: taking it and putting it back costs no lock, and touches no memory that another thread
+/// writes. What finds its place occupied belongs to the caller's queue.
+///
+/// Each call is atomic, in one order that all threads see: who puts something down and then reads a
+/// volatile field, and who writes that field and then looks at all places, do not miss each other.
+///
+/// Threading: any.
+public final class ThreadSlots<T> {
+    /// Two threads that run at a time seldom have one place.
+    private static final int EACH_PROCESSOR = 4;
+
+    private static final int MOST = 256;
+
+    /// A cache line of references, or two.
+    private static final int STRIDE = 16;
+
+    private final AtomicReferenceArray<@Nullable T> slots;
+
+    /// One less than a power of two.
+    private final int mask;
+
+    public ThreadSlots() {
+        this(Runtime.getRuntime().availableProcessors() * EACH_PROCESSOR);
+    }
+
+    /// @param least places, of which there are 256 at most
+    public ThreadSlots(int least) {
+        int count = Integer.highestOneBit(Math.clamp(least, 1, MOST) * 2 - 1);
+        this.mask = count - 1;
+        this.slots = new AtomicReferenceArray<>((count + 1) * STRIDE);
+    }
+
+    /// Threads that were started one after the other have different places.
+    private int own() {
+        return index((int) Thread.currentThread().threadId() & mask);
+    }
+
+    /// The first line also holds the length of the array.
+    private static int index(int slot) {
+        return (slot + 1) * STRIDE;
+    }
+
+    /// What lies in the place of this thread, which is empty from now on; null where it was before.
+    public @Nullable T take() {
+        int own = own();
+        return slots.getPlain(own) == null ? null : slots.getAndSet(own, null);
+    }
+
+    /// Something out of any place.
+    public @Nullable T takeAny() {
+        for (int slot = 0; slot <= mask; slot++) {
+            T seen = slots.get(index(slot));
+            if (seen != null && slots.compareAndSet(index(slot), seen, null)) {
+                return seen;
+            }
+        }
+        return null;
+    }
+
+    /// False where the place of this thread is occupied.
+    public boolean put(T value) {
+        return slots.compareAndSet(own(), null, value);
+    }
+
+    /// Takes back what this thread has put down; false where it is not there any more.
+    public boolean remove(T value) {
+        return slots.compareAndSet(own(), value, null);
+    }
+
+    /// Shows what lies in the places, which may be taken meanwhile.
+    public void forEach(Consumer<? super T> look) {
+        for (int slot = 0; slot <= mask; slot++) {
+            T seen = slots.get(index(slot));
+            if (seen != null) {
+                look.accept(seen);
+            }
+        }
+    }
+
+    /// As [#remove], from any place.
+    public boolean removeAny(T value) {
+        for (int slot = 0; slot <= mask; slot++) {
+            if (slots.compareAndSet(index(slot), value, null)) {
+                return true;
+            }
+        }
+        return false;
+    }
+}
