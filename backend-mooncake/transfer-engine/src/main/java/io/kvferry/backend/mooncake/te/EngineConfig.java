@@ -31,8 +31,9 @@ import java.util.TreeMap;
 ///   peers on this host and leaves them to the system elsewhere, see
 ///   [io.kvferry.toolkit.net.DataSockets]
 /// @param spinMicros how long a thread looks again and again for a short reply or the next request
-///   before it sleeps, as long as the connections in use have two processors each; 0 for never. The
-///   default is about twice what the waking of a thread takes (`docs/measurements.md`)
+///   before it sleeps, as long as the connections in use have two processors each; twice as long for
+///   the helpers of its own transfer; 0 for never. The default is about twice what the waking of a
+///   thread takes (`docs/measurements.md`)
 /// @param maxConnections data connections accepted at most
 /// @param queuePerPeer submitted transfers waiting for one peer at most
 /// @param connectTimeout of one connection attempt

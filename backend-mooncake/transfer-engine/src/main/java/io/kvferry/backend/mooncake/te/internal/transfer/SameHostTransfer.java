@@ -45,7 +45,9 @@ final class SameHostTransfer implements SameHostCopier.Job {
         this.request = request;
         this.context = context;
         this.peer = peer;
-        this.runner = new SliceRunner(Slice.cut(request.ranges(), parts()));
+        this.runner =
+                new SliceRunner(
+                        Slice.cut(request.ranges(), parts()), context.config().spinMicros());
     }
 
     private int parts() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
+import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -9,6 +10,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -19,17 +21,25 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: [#run] once; the rest from any thread.
 final class SliceRunner {
     private final Slice[] slices;
+    private final long spinNanos;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition helperLeft = lock.newCondition();
     private int nextSlice;
-    private int helpers;
+
+    /// Changed under the lock.
+    private volatile int helpers;
+
     private boolean late;
     private boolean stopped;
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
 
-    SliceRunner(Slice[] slices) {
+    /// @param spinMicros what waking a thread takes at most. The calling thread looks for twice
+    ///   that long whether its helpers are done before it sleeps, for they began so much later than
+    ///   it did, and it has a processor that its own slices need no more
+    SliceRunner(Slice[] slices, int spinMicros) {
         this.slices = slices;
+        this.spinNanos = TimeUnit.MICROSECONDS.toNanos(2L * spinMicros);
     }
 
     /// @param threads this one included
@@ -101,6 +111,8 @@ final class SliceRunner {
 
     /// Every helper has a deadline, so this ends soon after it.
     private void awaitHelpers(Runnable stop) {
+        letNoMoreCome();
+        spin();
         boolean interrupted = false;
         while (!haveLeft()) {
             interrupted = true;
@@ -111,11 +123,28 @@ final class SliceRunner {
         }
     }
 
+    private void letNoMoreCome() {
+        lock.lock();
+        try {
+            late = true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void spin() {
+        if (spinNanos > 0 && helpers > 0) {
+            long began = System.nanoTime();
+            while (helpers > 0 && System.nanoTime() - began < spinNanos) {
+                Thread.yield(); // they may need this very processor
+            }
+        }
+    }
+
     /// @return false when interrupted first
     private boolean haveLeft() {
         lock.lock();
         try {
-            late = true;
             while (helpers > 0) {
                 helperLeft.await();
             }

@@ -79,7 +79,9 @@ final class TcpTransfer implements DataClient.Job {
         this.context = context;
         this.peer = peer;
         this.opening = opening;
-        this.runner = new SliceRunner(Slice.cut(request.ranges(), lanes()));
+        this.runner =
+                new SliceRunner(
+                        Slice.cut(request.ranges(), lanes()), context.config().spinMicros());
         this.unsettled = new long[runner.slices()];
     }
 

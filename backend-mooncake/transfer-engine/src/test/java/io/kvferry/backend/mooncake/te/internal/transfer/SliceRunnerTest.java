@@ -10,6 +10,8 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -20,9 +22,10 @@ import java.util.concurrent.atomic.AtomicReference;
 
 class SliceRunnerTest {
     /// Whoever reuses the memory after the end must not meet a helper that still copies.
-    @Test
-    void awaitsTheHelpersThatCameWhereThereIsNoThreadForMore() {
-        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 4));
+    @ParameterizedTest
+    @ValueSource(ints = {0, 50, 1_000_000})
+    void awaitsTheHelpersThatCameWhereThereIsNoThreadForMore(int spinMicros) {
+        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 4), spinMicros);
         var caller = Thread.currentThread();
         var came = new CountDownLatch(1);
         var goOn = new CountDownLatch(1);
@@ -53,7 +56,7 @@ class SliceRunnerTest {
 
     @Test
     void anInterruptStopsWhatHelpersWaitIn() throws Exception {
-        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 2));
+        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 2), 50);
         var came = new CountDownLatch(1);
         var stopped = new CountDownLatch(1);
         var ended = new CompletableFuture<Throwable>();
