@@ -76,8 +76,8 @@ final class MooncakeOptions {
                     Option.of(
                                     "spin_us",
                                     Option.Type.INTEGER,
-                                    "microseconds for which a thread looks again and again for a reply or the next request before it sleeps, while the connections in use have two processors each; 0 for never; engine=java")
-                            .withDefault("50")
+                                    "microseconds for which a thread looks again and again for a reply, the next request or the rest of a range before it sleeps, while the connections in use have two processors each; 0 for never; engine=java")
+                            .withDefault("100")
                             .inRange(0, 1000),
                     Option.of(
                                     "queue",

@@ -30,10 +30,11 @@ import java.util.TreeMap;
 /// @param socketBufferBytes send and receive buffer of a data connection; 0 bounds them towards
 ///   peers on this host and leaves them to the system elsewhere, see
 ///   [io.kvferry.toolkit.net.DataSockets]
-/// @param spinMicros how long a thread looks again and again for a short reply or the next request
-///   before it sleeps, as long as the connections in use have two processors each; twice as long for
-///   the helpers of its own transfer; 0 for never. The default is about twice what the waking of a
-///   thread takes (`docs/measurements.md`)
+/// @param spinMicros how long a thread looks again and again for a short reply, the next request or
+///   the rest of a range from this host before it sleeps, as long as the connections in use have
+///   two processors each, and for the helpers of its own transfer; 0 for never. The default is more
+///   than the waking of a thread takes, which is up to 70 us on a virtual machine
+///   (`docs/measurements.md`)
 /// @param maxConnections data connections accepted at most
 /// @param queuePerPeer submitted transfers waiting for one peer at most
 /// @param connectTimeout of one connection attempt
@@ -142,7 +143,7 @@ public record EngineConfig(
                         number(left, "lanes-per-peer", 4, 1, 64),
                         number(left, "lanes-per-transfer", 0, 0, 64),
                         number(left, "socket-buffer-bytes", 0, 0, 64 << 20),
-                        number(left, "spin-us", 50, 0, 1000),
+                        number(left, "spin-us", 100, 0, 1000),
                         number(left, "max-connections", 1024, 1, 65_536),
                         number(left, "queue-per-peer", 1024, 1, 1 << 20),
                         millis(left, "connect-timeout-ms", 5_000),

@@ -31,7 +31,7 @@ class EngineConfigTest {
                                 4,
                                 0,
                                 0,
-                                50,
+                                100,
                                 1024,
                                 1024,
                                 Duration.ofSeconds(5),

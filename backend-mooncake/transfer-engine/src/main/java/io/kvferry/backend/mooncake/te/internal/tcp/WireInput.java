@@ -172,6 +172,7 @@ final class WireInput {
         receiveSome();
         spun(began);
         while (head.hasRemaining()) {
+            spinForMore();
             receiveSome();
         }
         return head.position(start);
@@ -213,6 +214,7 @@ final class WireInput {
                 offset += length;
                 left -= length;
             } else {
+                spinForMore();
                 receiveSome();
             }
         }
@@ -229,6 +231,7 @@ final class WireInput {
     /// a call of its own.
     private void receiveLast() throws IOException {
         clock.arm();
+        spinForMore();
         staging.clear().limit(READ_AHEAD); // empty, or nothing would be expected
         long got;
         try {
@@ -302,14 +305,25 @@ final class WireInput {
         }
         long began = System.nanoTime();
         if (spinPays) {
-            InputStream input = arriving();
-            while (processors.leaveRoomToSpin()
-                    && input.available() == 0
-                    && System.nanoTime() - began < spinNanos) {
-                Thread.yield(); // the peer may need this very processor
-            }
+            look(began);
         }
         return began;
+    }
+
+    /// Before a read of more of a long range, likewise: within a host the peer is about to send it.
+    private void spinForMore() throws IOException {
+        if (spinNanos != 0 && spinPays && socket.isNear() && processors.leaveRoomToSpin()) {
+            look(System.nanoTime());
+        }
+    }
+
+    private void look(long began) throws IOException {
+        InputStream input = arriving();
+        while (processors.leaveRoomToSpin()
+                && input.available() == 0
+                && System.nanoTime() - began < spinNanos) {
+            Thread.yield(); // the peer may need this very processor
+        }
     }
 
     /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.

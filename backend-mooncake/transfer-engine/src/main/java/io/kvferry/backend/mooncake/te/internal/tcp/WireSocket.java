@@ -48,6 +48,7 @@ final class WireSocket extends AbstractInterruptibleChannel {
     private final UseGate calls = new UseGate();
     private int descriptor = SocketDescriptors.NONE;
     private boolean bulk;
+    private boolean near;
 
     WireSocket(SocketChannel channel) {
         this.channel = channel;
@@ -66,12 +67,18 @@ final class WireSocket extends AbstractInterruptibleChannel {
         try {
             int found = SocketDescriptors.find(channel);
             DataSockets.expectBulk(channel, found);
+            near = DataSockets.isWithinHost(channel);
             descriptor = SocketCalls.available() ? found : SocketDescriptors.NONE;
         } catch (IOException e) {
             LOG.debug("a connection has no descriptor: {}", e.toString());
         } finally {
             leave();
         }
+    }
+
+    /// Whether the peer is on this host; known since [#expectBulk].
+    boolean isNear() {
+        return near;
     }
 
     /// Whether system calls are made for this thread. An interrupt in a call of the channel has

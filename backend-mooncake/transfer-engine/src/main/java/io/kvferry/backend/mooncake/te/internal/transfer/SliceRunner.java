@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
-import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.memory.Slice;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -34,12 +33,12 @@ final class SliceRunner {
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
 
-    /// @param spinMicros what waking a thread takes at most. The calling thread looks for twice
-    ///   that long whether its helpers are done before it sleeps, for they began so much later than
-    ///   it did, and it has a processor that its own slices need no more
+    /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread looks so long whether
+    ///   its helpers are done before it sleeps, for they began later than it did, by what waking a
+    ///   thread takes, and it has a processor that its own slices need no more
     SliceRunner(Slice[] slices, int spinMicros) {
         this.slices = slices;
-        this.spinNanos = TimeUnit.MICROSECONDS.toNanos(2L * spinMicros);
+        this.spinNanos = TimeUnit.MICROSECONDS.toNanos(spinMicros);
     }
 
     /// @param threads this one included
