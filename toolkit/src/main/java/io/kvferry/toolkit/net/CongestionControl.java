@@ -108,7 +108,8 @@ final class CongestionControl {
                     && !set(SocketDescriptors.findUnconnected(unconnected), ALWAYS_ALLOWED)) {
                 LOG.debug("a connection to {} will be paced: {}", to, UNSET);
             }
-        } catch (IOException e) {
+        } catch (IOException | UnsupportedOperationException | LinkageError e) {
+            // Errors where the runtime was built without the JDK's extended socket options
             LOG.debug("a connection to {} will be paced: {}", to, e.toString());
         }
     }

@@ -18,15 +18,18 @@ import java.util.concurrent.atomic.AtomicInteger;
 class MooncakeStageTest extends RouterRig {
     @Test
     void sendsBothLegsOfMooncakeAtOnce() throws Exception {
+        var prefilling = new CompletableFuture<Void>();
         var decoding = new CompletableFuture<Void>();
         var p =
                 stub(call -> {
+                    prefilling.complete(null);
                     decoding.join(); // only a D that was asked without waiting for P lets P end
                     call.respondText(200, "application/json", "{\"choices\": []}");
                 });
         var d =
                 stub(call -> {
                     decoding.complete(null);
+                    prefilling.join(); // as one that waits for P's blocks
                     call.respondText(200, "application/json", D_ANSWER);
                 });
         var bootstrap =
@@ -52,15 +55,18 @@ class MooncakeStageTest extends RouterRig {
 
     @Test
     void sendsBothLegsOfP2pAtOnce() throws Exception {
+        var prefilling = new CompletableFuture<Void>();
         var decoding = new CompletableFuture<Void>();
         var p =
                 stub(call -> {
+                    prefilling.complete(null);
                     decoding.join(); // only a D that was asked without waiting for P lets P end
                     call.respondText(200, "application/json", "{\"choices\": []}");
                 });
         var d =
                 stub(call -> {
                     decoding.complete(null);
+                    prefilling.join(); // as one that waits for P's blocks
                     call.respondText(200, "application/json", D_ANSWER);
                 });
         var address = URI.create("tcp://127.0.0.1:21001");
