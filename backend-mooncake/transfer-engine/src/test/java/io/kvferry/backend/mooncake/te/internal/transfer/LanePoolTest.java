@@ -4,11 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
-import io.kvferry.backend.mooncake.te.internal.HostPort;
-import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
-import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
-import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.Cancellation;
 
@@ -42,34 +38,6 @@ class LanePoolTest {
     private static final int MOST = 3;
     private static final Duration SOON = Duration.ofSeconds(30);
 
-    private static final DataClient.Job JOB =
-            new DataClient.Job() {
-                @Override
-                public boolean write() {
-                    return false;
-                }
-
-                @Override
-                public long capability() {
-                    return 0;
-                }
-
-                @Override
-                public boolean ended() {
-                    return false;
-                }
-
-                @Override
-                public Wire connect() throws IOException {
-                    throw new IOException("not asked for");
-                }
-
-                @Override
-                public void disconnect(Wire wire) {
-                    wire.close();
-                }
-            };
-
     @ParameterizedTest
     @ValueSource(longs = {1, 2, 3})
     void noConnectionHasTwoUsersNorIsOneTooManyNorDoesAnybodyWaitForNothing(long seed)
@@ -80,7 +48,7 @@ class LanePoolTest {
                 var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
             Set<Socket> accepted = ConcurrentHashMap.newKeySet();
             threads.submit(() -> accept(server, accepted));
-            var peer = peer(server.getLocalPort(), config, watchdog);
+            var peer = PeerTest.peer(server.getLocalPort(), config, watchdog);
             Set<Peer.Lane> lanes = ConcurrentHashMap.newKeySet();
             Set<Peer.Lane> held = ConcurrentHashMap.newKeySet();
             var busy = new AtomicInteger();
@@ -115,7 +83,7 @@ class LanePoolTest {
         try (var threads = Executors.newCachedThreadPool();
                 var watchdog = new Watchdog("test");
                 var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
-            var peer = peer(server.getLocalPort(), config, watchdog);
+            var peer = PeerTest.peer(server.getLocalPort(), config, watchdog);
             var lane = borrow(peer);
             for (int i = 0; i < 20; i++) {
                 var waiter = new CompletableFuture<Thread>();
@@ -143,7 +111,7 @@ class LanePoolTest {
                 var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
             var both = new CyclicBarrier(2);
             for (int i = 0; i < 500; i++) {
-                var peer = peer(server.getLocalPort(), EngineConfig.defaults(), watchdog);
+                var peer = PeerTest.peer(server.getLocalPort(), EngineConfig.defaults(), watchdog);
                 var lane = borrow(peer);
                 var accepted = server.accept();
                 var dropping =
@@ -163,7 +131,7 @@ class LanePoolTest {
     }
 
     private static Peer.Lane borrow(Peer peer) throws IOException {
-        return peer.borrow(Deadline.in(SOON), JOB, new Cancellation());
+        return peer.borrow(Deadline.in(SOON), new PeerTest.Idle(), new Cancellation());
     }
 
     private interface All {
@@ -256,15 +224,5 @@ class LanePoolTest {
         } catch (IOException e) {
             return true;
         }
-    }
-
-    private static Peer peer(int port, EngineConfig config, Watchdog watchdog) {
-        return new Peer(
-                "there",
-                new SegmentDocument(
-                        "there", "tcp", port, 2, List.of(), SegmentDocument.Extension.NONE),
-                new HostPort("127.0.0.1", port),
-                config,
-                watchdog);
     }
 }

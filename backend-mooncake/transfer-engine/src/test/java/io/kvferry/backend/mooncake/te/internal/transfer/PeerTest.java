@@ -44,7 +44,7 @@ class PeerTest {
     private static final int O_NONBLOCK = 04000;
 
     /// A job that has nothing to do.
-    private static final class Idle implements DataClient.Job {
+    static final class Idle implements DataClient.Job {
         @Override
         public boolean write() {
             return false;
@@ -75,7 +75,7 @@ class PeerTest {
         return peer(port, EngineConfig.defaults(), watchdog);
     }
 
-    private static Peer peer(int port, EngineConfig config, Watchdog watchdog) {
+    static Peer peer(int port, EngineConfig config, Watchdog watchdog) {
         return new Peer(
                 "there",
                 new SegmentDocument(
