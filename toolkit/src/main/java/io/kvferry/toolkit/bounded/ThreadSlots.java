@@ -6,13 +6,14 @@ import org.jspecify.annotations.Nullable;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.function.Consumer;
 
-/// Places for one object each, of which a thread mostly meets its own. What threads use one after
-/// the other and would else keep in a queue under a lock, lies in the place of the thread that used
-/// it last: taking it and putting it back costs no lock, and touches no memory that another thread
-/// writes. What finds its place occupied belongs to the caller's queue.
+/// Slots for one object each; a thread mostly has a slot to itself. Objects that threads use in
+/// turn need no queue under a lock then: each lies in the slot of the thread that used it last,
+/// which takes it and puts it back without a lock and without memory that another thread writes.
+/// Where a slot is occupied, the caller keeps the object elsewhere.
 ///
-/// Each call is atomic, in one order that all threads see: who puts something down and then reads a
-/// volatile field, and who writes that field and then looks at all places, do not miss each other.
+/// All changes have one order, together with those of volatile fields: if one thread puts an object
+/// down and then reads a volatile field, and another writes that field and then looks at all slots,
+/// at least one of them sees the other's change.
 ///
 /// Threading: any.
 public final class ThreadSlots<T> {

@@ -33,7 +33,7 @@ import java.util.TreeMap;
 /// @param spinMicros how long a thread looks again and again for a short reply, the next request or
 ///   the rest of a range from this host before it sleeps, as long as the connections in use have
 ///   two processors each, and for the helpers of its own transfer; 0 for never. The default is more
-///   than the waking of a thread takes, which is up to 70 us on a virtual machine
+///   than the waking of a thread takes, which was about 50 us on a virtual machine
 ///   (`docs/measurements.md`)
 /// @param maxConnections data connections accepted at most
 /// @param queuePerPeer submitted transfers waiting for one peer at most

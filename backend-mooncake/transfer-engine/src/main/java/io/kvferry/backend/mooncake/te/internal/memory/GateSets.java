@@ -17,7 +17,7 @@ public final class GateSets {
 
     private final ThreadSlots<GateSet> slots = new ThreadSlots<>();
 
-    /// What finds no slot.
+    /// Sets whose slot was occupied.
     private final ReentrantLock lock = new ReentrantLock();
 
     private final ArrayDeque<GateSet> free = new ArrayDeque<>(MOST);

@@ -22,7 +22,7 @@ public final class Holders {
 
     private static final Duration LOOK_AGAIN = Duration.ofMillis(50);
 
-    /// Those that a thread runs from begin to end.
+    /// Those that begin and end in one thread.
     private final ThreadSlots<Holder> running = new ThreadSlots<>();
 
     private final Set<Holder> others = ConcurrentHashMap.newKeySet();
@@ -40,7 +40,7 @@ public final class Holders {
         }
     }
 
-    /// For work of several threads, or of long.
+    /// For work that ends in another thread, or lasts.
     public void add(Holder holder) {
         others.add(holder);
     }

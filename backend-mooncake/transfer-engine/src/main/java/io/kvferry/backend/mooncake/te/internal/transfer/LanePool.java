@@ -61,8 +61,8 @@ final class LanePool {
             return near;
         }
         lock.lock();
-        // Before the look: whoever gives one back by a slot sees that somebody looks, or it is
-        // found.
+        // Before the slots are searched: whoever puts a lane into one either sees this, or its lane
+        // is found.
         looking.incrementAndGet();
         try {
             return look(near, deadline, job);
@@ -84,7 +84,7 @@ final class LanePool {
             if (own == null) {
                 return near;
             }
-            idle.addFirst(near); // where there is one to choose, it is not closed
+            idle.addFirst(near); // the pool is open: a closed one has no idle lane
             returned.signal();
         }
         Lane found = own == null ? any() : own;

@@ -33,9 +33,9 @@ final class SliceRunner {
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
 
-    /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread looks so long whether
-    ///   its helpers are done before it sleeps, for they began later than it did, by what waking a
-    ///   thread takes, and it has a processor that its own slices need no more
+    /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread looks for so long
+    ///   whether its helpers are done before it sleeps: they began later than it did, by what
+    ///   waking a thread takes, and its own slices no longer need its processor
     SliceRunner(Slice[] slices, int spinMicros) {
         this.slices = slices;
         this.spinNanos = TimeUnit.MICROSECONDS.toNanos(spinMicros);
