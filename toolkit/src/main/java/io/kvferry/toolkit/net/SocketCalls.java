@@ -43,16 +43,16 @@ public final class SocketCalls {
     private static final @Nullable MethodHandle READ = CLibrary.find("read", ON_BYTES);
     private static final @Nullable MethodHandle READV = CLibrary.find("readv", ON_VECTORS);
     private static final @Nullable MethodHandle SENDMSG = CLibrary.find("sendmsg", ON_VECTORS);
-    private static final @Nullable MethodHandle SEND =
-            CLibrary.find(
-                    "send",
-                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT));
+    private static final FunctionDescriptor WITH_FLAGS =
+            FunctionDescriptor.of(JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT);
+    private static final @Nullable MethodHandle RECV = CLibrary.find("recv", WITH_FLAGS);
+    private static final @Nullable MethodHandle SEND = CLibrary.find("send", WITH_FLAGS);
 
     private SocketCalls() {}
 
     /// Whether they can be made; descriptors are found only where they can.
     public static boolean available() {
-        return READ != null && READV != null && SENDMSG != null && SEND != null;
+        return READ != null && READV != null && RECV != null && SENDMSG != null && SEND != null;
     }
 
     /// @param vectors of which this is one, in memory
@@ -76,6 +76,18 @@ public final class SocketCalls {
         }
         try {
             return (long) READ.invokeExact(descriptor, address, bytes);
+        } catch (Throwable e) {
+            throw thrown(e);
+        }
+    }
+
+    /// As [#read], of what has arrived; -1 where nothing has.
+    public static long readNow(int descriptor, long address, long bytes) {
+        if (RECV == null) {
+            throw unavailable();
+        }
+        try {
+            return (long) RECV.invokeExact(descriptor, address, bytes, MSG_DONTWAIT);
         } catch (Throwable e) {
             throw thrown(e);
         }

@@ -126,9 +126,7 @@ final class WireInput {
             return true;
         }
         staging.clear().limit(readAhead());
-        long began = spin();
-        long got = socket.read(staging, segment.address());
-        spun(began);
+        long got = readFirst();
         staging.flip();
         return got > 0;
     }
@@ -140,9 +138,7 @@ final class WireInput {
             try {
                 while (staging.position() < bytes) {
                     clock.arm();
-                    long began = spin();
-                    count(socket.read(staging, segment.address()));
-                    spun(began);
+                    count(readFirst());
                 }
             } finally {
                 staging.flip();
@@ -293,14 +289,40 @@ final class WireInput {
         return got;
     }
 
-    /// Before a read of what comes first: looks again and again for a moment while that pays and
-    /// there are processors for it, because putting a thread to sleep and waking it costs more than
-    /// a short range itself. A look is one call, which says how much can be read; at the end of the
-    /// stream that is nothing, and the read behind says so.
+    /// Reads what comes first into the staging buffer. Looks again and again for a moment while
+    /// that pays and there are processors for it, because putting a thread to sleep and waking it
+    /// costs more than a short range itself.
+    private long readFirst() throws IOException {
+        if (!mayLook()) {
+            return socket.read(staging, segment.address());
+        }
+        long began = System.nanoTime();
+        long got = spinPays ? lookAndRead(began) : 0;
+        if (got == 0) {
+            got = socket.read(staging, segment.address());
+        }
+        spun(began);
+        return got;
+    }
+
+    /// A look that finds something has read it: one call less.
+    private long lookAndRead(long began) throws IOException {
+        if (!socket.canLook()) {
+            look(began);
+            return 0;
+        }
+        long got;
+        do {
+            got = socket.readNow(staging, segment.address());
+        } while (got == 0 && mayLookAgain(began));
+        return got;
+    }
+
+    /// Before a read of what comes first into a region, likewise.
     ///
     /// @return when it began, for [#spun]; 0 where it may not
     private long spin() throws IOException {
-        if (spinNanos == 0 || !processors.leaveRoomToSpin()) {
+        if (!mayLook()) {
             return 0;
         }
         long began = System.nanoTime();
@@ -312,18 +334,28 @@ final class WireInput {
 
     /// Before a read of more of a long range, likewise: within a host the peer is about to send it.
     private void spinForMore() throws IOException {
-        if (spinNanos != 0 && spinPays && socket.isNear() && processors.leaveRoomToSpin()) {
+        if (spinPays && socket.isNear() && mayLook()) {
             look(System.nanoTime());
         }
     }
 
+    /// A look is one call, which says how much can be read; at the end of the stream that is
+    /// nothing, and the read behind says so.
     private void look(long began) throws IOException {
         InputStream input = arriving();
-        while (processors.leaveRoomToSpin()
-                && input.available() == 0
-                && System.nanoTime() - began < spinNanos) {
-            Thread.yield(); // the peer may need this very processor
+        while (input.available() == 0 && mayLookAgain(began)) {}
+    }
+
+    private boolean mayLook() {
+        return spinNanos != 0 && processors.leaveRoomToSpin();
+    }
+
+    private boolean mayLookAgain(long began) {
+        if (!processors.leaveRoomToSpin() || System.nanoTime() - began >= spinNanos) {
+            return false;
         }
+        Thread.yield(); // the peer may need this very processor
+        return true;
     }
 
     /// Asked what can be read, and nothing else. Made once, for the JDK makes one for each call.

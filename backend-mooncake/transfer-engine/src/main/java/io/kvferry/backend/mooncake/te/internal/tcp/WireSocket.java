@@ -18,9 +18,9 @@ import java.nio.channels.SocketChannel;
 import java.nio.channels.spi.AbstractInterruptibleChannel;
 import java.time.Duration;
 
-/// The socket of a [Wire]: a channel and, once it carries long ranges, system calls on the
-/// channel's own descriptor. A channel's calls take locks and make objects, in which a READ of 64
-/// KiB spent 6 % of its processor time.
+/// The socket of a [Wire]: a channel and, once it carries long ranges or many short ones, system
+/// calls on the channel's own descriptor. A channel's calls take locks and make objects, in which a
+/// READ of 64 KiB spent 6 % of its processor time.
 ///
 /// The descriptor's number belongs to somebody else once the channel is closed, and a channel does
 /// not end a call that it does not know of. So whoever is in such a call holds a gate, and the
@@ -41,12 +41,17 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// For a thread that has been woken to leave a call.
     private static final Duration LONGEST_WAKING = Duration.ofSeconds(1);
 
+    /// A connection that has been waited for so often carries requests again and again.
+    private static final int LOOKS_WITHOUT_SEARCH = 16;
+
     /// What a system call returns when it has not done what it was asked for.
     private static final long FAILED = -1;
 
     final SocketChannel channel;
     private final UseGate calls = new UseGate();
     private int descriptor = SocketDescriptors.NONE;
+    private boolean searched;
+    private int looks;
     private boolean bulk;
     private boolean near;
 
@@ -57,18 +62,28 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// Before the first long range, in either direction. Requests and receipts for what comes wait
     /// for no timer either from then on.
     void expectBulk() {
-        if (bulk) {
-            return;
+        if (!bulk) {
+            bulk = true;
+            searched = true;
+            search(true);
         }
-        bulk = true;
+    }
+
+    /// Finds the descriptor and whether the peer is near.
+    private void search(boolean forBulk) {
         if (!calls.enter()) {
             return; // closed: the next call says so
         }
         try {
-            int found = SocketDescriptors.find(channel);
-            DataSockets.expectBulk(channel, found);
-            near = DataSockets.isWithinHost(channel);
-            descriptor = SocketCalls.available() ? found : SocketDescriptors.NONE;
+            int found = descriptor;
+            if (found == SocketDescriptors.NONE) {
+                found = SocketDescriptors.find(channel);
+                near = DataSockets.isWithinHost(channel);
+                descriptor = SocketCalls.available() ? found : SocketDescriptors.NONE;
+            }
+            if (forBulk) {
+                DataSockets.expectBulk(channel, found);
+            }
         } catch (IOException e) {
             LOG.debug("a connection has no descriptor: {}", e.toString());
         } finally {
@@ -76,9 +91,19 @@ final class WireSocket extends AbstractInterruptibleChannel {
         }
     }
 
-    /// Whether the peer is on this host; known since [#expectBulk].
+    /// Whether the peer is on this host; known since [#expectBulk] at the latest.
     boolean isNear() {
         return near;
+    }
+
+    /// Whether [#readNow] can be called by this thread. Not at first: a stranger is not searched
+    /// for.
+    boolean canLook() {
+        if (!searched && ++looks > LOOKS_WITHOUT_SEARCH) {
+            searched = true;
+            search(false);
+        }
+        return isDirect();
     }
 
     /// Whether system calls are made for this thread. An interrupt in a call of the channel has
@@ -93,7 +118,7 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// @param start address of the buffer's first byte
     long read(ByteBuffer target, long start) throws IOException {
         if (isDirect()) {
-            long got = read(start + target.position(), target.remaining());
+            long got = receive(start + target.position(), target.remaining(), false);
             if (got != FAILED) {
                 advance(target, got);
                 return got == 0 ? -1 : got;
@@ -102,21 +127,25 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return channel.read(target);
     }
 
-    private long read(long address, int bytes) throws IOException {
-        long got = FAILED;
-        begin(); // before the call holds the gate: an interrupt that has been closes here
-        try {
-            if (calls.enter()) {
-                try {
-                    got = SocketCalls.read(descriptor, address, bytes);
-                } finally {
-                    leave();
-                }
-            }
-        } finally {
-            end(got > 0);
+    /// As [SocketChannel#read(ByteBuffer)], of what has arrived. Only where calls are direct.
+    ///
+    /// @param start address of the buffer's first byte
+    /// @return 0 when nothing has, and when a read that waits has to say what is wrong
+    long readNow(ByteBuffer target, long start) {
+        if (!calls.enter()) {
+            return 0;
         }
-        return checked(got);
+        long got;
+        try {
+            got = SocketCalls.readNow(descriptor, start + target.position(), target.remaining());
+        } finally {
+            leave();
+        }
+        if (got <= 0) {
+            return 0;
+        }
+        advance(target, got);
+        return got;
     }
 
     /// As [SocketChannel#read(ByteBuffer[], int, int)], of buffers of which there are several.
@@ -127,7 +156,7 @@ final class WireSocket extends AbstractInterruptibleChannel {
             throws IOException {
         if (isDirect()) {
             setVectors(targets, starts, count, vectors);
-            long got = readVectors(vectors.address(), count);
+            long got = receive(vectors.address(), count, true);
             if (got != FAILED) {
                 advance(targets, got);
                 return got == 0 ? -1 : got;
@@ -136,13 +165,18 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return channel.read(targets, 0, count);
     }
 
-    private long readVectors(long vectors, int count) throws IOException {
+    /// Into `count` bytes from there, or into the memory of `count` vectors that are there. What a
+    /// system call returns, or [#FAILED].
+    private long receive(long address, int count, boolean vectors) throws IOException {
         long got = FAILED;
-        begin();
+        begin(); // before the call holds the gate: an interrupt that has been closes here
         try {
             if (calls.enter()) {
                 try {
-                    got = SocketCalls.readVectors(descriptor, vectors, count);
+                    got =
+                            vectors
+                                    ? SocketCalls.readVectors(descriptor, address, count)
+                                    : SocketCalls.read(descriptor, address, count);
                 } finally {
                     leave();
                 }

@@ -242,16 +242,18 @@ final class LanePool {
 
     /// Ends the lanes that rest; those in use do not come back.
     void close() {
+        List<Lane> rested = new ArrayList<>();
         lock.lock();
         try {
             closed = true; // before the look at the slots, as in #give the other way round
             for (Lane lane = any(); lane != null; lane = any()) {
-                lane.wire.close();
+                rested.add(lane);
                 lanes--;
             }
             returned.signalAll();
         } finally {
             lock.unlock();
         }
+        rested.forEach(lane -> lane.wire.close());
     }
 }

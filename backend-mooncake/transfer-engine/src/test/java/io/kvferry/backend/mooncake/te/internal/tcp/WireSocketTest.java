@@ -240,6 +240,40 @@ class WireSocketTest {
         }
     }
 
+    @Test
+    void aLookReadsWhatHasArrivedAndLeavesTheRestToARead() throws Exception {
+        try (var pair = connect()) {
+            var memory = memory(64);
+            var target = memory.asByteBuffer();
+            assertThat(pair.socket.readNow(target, memory.address())).as("nothing").isZero();
+            pair.peer.write(ByteBuffer.wrap(new byte[] {1, 2, 3}));
+            while (pair.socket.readNow(target.limit(2), memory.address()) == 0) {
+                Thread.onSpinWait();
+            }
+            assertThat(pair.socket.readNow(target.limit(64), memory.address())).isEqualTo(1);
+            assertThat(target.flip()).isEqualTo(ByteBuffer.wrap(new byte[] {1, 2, 3}));
+            pair.peer.close();
+            assertThat(pair.socket.readNow(target.clear(), memory.address())).as("end").isZero();
+            assertThat(pair.socket.read(target, memory.address())).isEqualTo(-1);
+            pair.socket.close();
+            assertThat(pair.socket.canLook()).isFalse();
+            assertThat(pair.socket.readNow(target, memory.address())).as("closed").isZero();
+        }
+    }
+
+    @Test
+    void aConnectionThatIsWaitedForOftenIsLookedAt() throws Exception {
+        try (var socket = new WireSocket(SocketChannel.open(listener.getLocalAddress()));
+                var _ = listener.accept()) {
+            int waits = 1;
+            while (!socket.canLook()) {
+                assertThat(++waits).isLessThan(100);
+            }
+            assertThat(waits).as("a stranger is not searched for").isGreaterThan(10);
+            assertThat(socket.isNear()).isTrue();
+        }
+    }
+
     /// As every connection is that a virtual thread has opened: its descriptor does not wait.
     @Test
     void aDescriptorThatDoesNotWaitIsLeftToTheChannel() throws Exception {
@@ -368,6 +402,9 @@ class WireSocketTest {
                 }
                 buffer.clear();
                 while (buffer.hasRemaining()) {
+                    if (socket.canLook() && socket.readNow(buffer, memory.address()) > 0) {
+                        continue;
+                    }
                     if (socket.read(buffer, memory.address()) < 0) {
                         return true;
                     }
