@@ -14,6 +14,7 @@ import io.kvferry.spi.Deadline;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.ExecutorService;
@@ -21,6 +22,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.function.IntUnaryOperator;
 import java.util.function.ObjIntConsumer;
+import java.util.stream.Collectors;
 
 /// Measurements of one engine against one target over one way, in rounds: this engine, the limit
 /// and the peer take turns, since neighbours on the machine come and go, and this way meet all.
@@ -32,9 +34,21 @@ final class Sweep implements AutoCloseable {
 
     private static final long COPY_SHARE = 4 << 20;
 
-    /// For each operation. The compilers take about 1.5 s of processor time on both sides together
-    /// during the first 4 GB, and two processors have none to spare beside sender and receiver.
-    private static final Duration WARM_UP = Duration.ofSeconds(6);
+    /// For each operation and number of threads. The compilers take about 1.5 s of processor time
+    /// on both sides together during the first 4 GB, and two processors have none to spare beside
+    /// sender and receiver.
+    private static final Duration WARM_UP = Duration.ofSeconds(3);
+
+    private static final Duration LONGEST_WARM_UP = Duration.ofSeconds(20);
+
+    /// The compilers are done when both sides have compiled for no more than so many milliseconds
+    /// in so long a time.
+    private static final Duration QUIET = Duration.ofSeconds(1);
+
+    private static final long QUIET_MILLIS = 30;
+
+    /// What a thread moves in one step of a warm-up, about.
+    private static final long WARM_UP_BYTES = 32 << 20;
 
     /// Of so many short transfers one is timed: the limit's are not, and two looks at the clock
     /// take a hundredth of a short one.
@@ -112,7 +126,7 @@ final class Sweep implements AutoCloseable {
     void latency(int count) throws Exception {
         var ranges = Ranges.of(memory.address(), target.address, 4096);
         var nanos = new long[count];
-        readTimes(ranges, new long[2 * count]);
+        warmUp(() -> readTimes(ranges, nanos));
         for (int round = 0; round < rounds; round++) {
             long before = Allocation.ofAllThreads();
             readTimes(ranges, nanos);
@@ -136,25 +150,63 @@ final class Sweep implements AutoCloseable {
     /// @param length of what this engine measures in one round, about; the limit moves as much
     /// @param peerSeconds that a peer runs for in one round
     void run(List<Shape> shapes, Duration length, int peerSeconds) throws Exception {
-        for (Operation operation : Operation.values()) {
-            warmUp(shapes.stream().filter(shape -> shape.operation() == operation).toList());
+        var kinds =
+                shapes.stream()
+                        .collect(
+                                Collectors.groupingBy(
+                                        shape -> List.of(shape.operation(), shape.threads()),
+                                        LinkedHashMap::new,
+                                        Collectors.toList()));
+        for (var kind : kinds.values()) {
+            warmUp(kind);
         }
         for (Shape shape : shapes) {
             row(shape, length, peerSeconds);
         }
     }
 
-    /// Runs all shapes in turns, so that what rows measure has been compiled.
-    private void warmUp(List<Shape> shapes) {
-        var workers =
-                shapes.stream()
-                        .filter(shape -> shape.threads() == 1 || shapes.getFirst().threads() > 1)
-                        .map(shape -> new Worker(shape, 0))
-                        .toList();
-        var limit = Deadline.in(WARM_UP);
-        while (!workers.isEmpty() && !limit.passed()) {
-            workers.forEach(worker -> transfer(worker.prepare()));
+    /// Runs all shapes in turns as their rows do. With fewer threads than in a row, what two do
+    /// only when they meet would be compiled in the first rounds of that row.
+    private void warmUp(List<Shape> shapes) throws Exception {
+        var rows = shapes.stream().map(this::workers).toList();
+        warmUp(() -> {
+            for (var workers : rows) {
+                int count = (int) Math.max(1, WARM_UP_BYTES / workers[0].bytes());
+                for (Worker worker : workers) {
+                    worker.time(1, count);
+                }
+                runAll(workers, Worker::work, count);
+            }
+        });
+    }
+
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    /// Repeats this until the compilers of both sides are done with it.
+    private void warmUp(Step step) throws Exception {
+        var least = Deadline.in(WARM_UP);
+        var last = Deadline.in(LONGEST_WARM_UP);
+        boolean quiet = false;
+        while (!last.passed() && !(quiet && least.passed())) {
+            long compiled = compileMillis();
+            var look = Deadline.in(QUIET);
+            while (!look.passed()) {
+                step.run();
+            }
+            quiet = compileMillis() - compiled <= QUIET_MILLIS;
         }
+    }
+
+    private long compileMillis() {
+        return ProcessCost.now().compileMillis() + target.cost().compileMillis();
+    }
+
+    private Worker[] workers(Shape shape) {
+        var workers = new Worker[shape.threads()];
+        Arrays.setAll(workers, number -> new Worker(shape, number));
+        return workers;
     }
 
     private void row(Shape shape, Duration length, int peerSeconds) throws Exception {
@@ -164,15 +216,11 @@ final class Sweep implements AutoCloseable {
                                 ? 1
                                 : mostLanes.applyAsInt(shape.threads()),
                         withinMemory() ? COPY_SHARE : SOCKET_SHARE);
-        var workers = new Worker[shape.threads()];
-        for (int t = 0; t < workers.length; t++) {
-            workers[t] = new Worker(shape, t);
-        }
+        var workers = workers(shape);
         int perRound = perRound(workers, length);
         int timedEach = perRound >= MANY ? TIMED_EACH : 1;
         for (Worker worker : workers) {
-            worker.timedEach = timedEach;
-            worker.nanos = new long[rounds * ((perRound - 1) / timedEach + 1)];
+            worker.time(timedEach, rounds * ((perRound - 1) / timedEach + 1));
         }
         var row = results.row(shape, lanes);
         long allocated = 0;
@@ -243,15 +291,29 @@ final class Sweep implements AutoCloseable {
             this.ranges = new Ranges(shape.batch());
         }
 
+        /// Bytes of a transfer.
+        long bytes() {
+            return (long) shape.block() * shape.batch();
+        }
+
+        /// Keeps the times of every so many of the transfers of [#work], and so many in all.
+        void time(int each, int count) {
+            timedEach = each;
+            timed = 0;
+            nanos = new long[count];
+        }
+
         void transferOnly(int count) {
-            for (int i = 0; i < count; i++) {
-                transfer(prepare());
-            }
+            run(count, false);
         }
 
         void work(int count) {
+            run(count, true);
+        }
+
+        private void run(int count, boolean timing) {
             for (int i = 0; i < count; i++) {
-                if (i % timedEach != 0) {
+                if (!timing || i % timedEach != 0) {
                     transfer(prepare());
                     continue;
                 }

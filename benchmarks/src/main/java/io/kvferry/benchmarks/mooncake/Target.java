@@ -19,12 +19,13 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/// The other side, in a JVM of its own: an engine with registered memory, which tells what
-/// processor time it has taken.
+/// The other side, in a JVM of its own: an engine with registered memory, which tells what it has
+/// cost.
 final class Target implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
     private static final String WHERE = "where";
     private static final String CPU = "cpu";
+    private static final String COST = "cost";
 
     private final ChildJvm child;
     final String segmentName;
@@ -48,9 +49,11 @@ final class Target implements AutoCloseable {
             ChildJvm.ready();
             for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                 System.out.println(
-                        line.equals(CPU)
-                                ? ProcessCost.cpuSoFar()
-                                : engine.info().segmentName() + " " + memory.address());
+                        switch (line) {
+                            case CPU -> ProcessCost.cpuSoFar();
+                            case COST -> ProcessCost.now().line();
+                            default -> engine.info().segmentName() + " " + memory.address();
+                        });
             }
         }
     }
@@ -78,6 +81,10 @@ final class Target implements AutoCloseable {
     /// Processor time that it has taken so far.
     long cpuNanos() {
         return Long.parseLong(child.await(child.ask(CPU)));
+    }
+
+    ProcessCost cost() {
+        return ProcessCost.of(child.await(child.ask(COST)));
     }
 
     @Override
