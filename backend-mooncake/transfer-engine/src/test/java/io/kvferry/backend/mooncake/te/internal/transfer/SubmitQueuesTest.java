@@ -23,11 +23,17 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.BooleanSupplier;
 
 class SubmitQueuesTest {
     private static final Duration SOON = Duration.ofSeconds(30);
 
     private static TransferContext context(Watchdog watchdog) {
+        return context(watchdog, () -> false);
+    }
+
+    /// @param closing whether the engine is being closed
+    static TransferContext context(Watchdog watchdog, BooleanSupplier closing) {
         var config = EngineConfig.defaults();
         var client = new HandshakeClient(SOON, SOON, 1 << 20);
         var directory = new SegmentDirectory(config, client, () -> new byte[0]);
@@ -41,7 +47,7 @@ class SubmitQueuesTest {
                 Runnable::run,
                 new AtomicLong(),
                 "here",
-                () -> false);
+                closing);
     }
 
     private static TransferTask task(TransferContext context) {
