@@ -27,7 +27,7 @@ import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse.Status;
-import io.kvferry.backend.mooncake.te.ScriptedPeer;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;

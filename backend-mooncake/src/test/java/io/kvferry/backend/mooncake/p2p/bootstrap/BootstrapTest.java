@@ -8,7 +8,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
-import io.kvferry.backend.mooncake.te.EndlessAnswer;
+import io.kvferry.backend.mooncake.te.peers.EndlessAnswer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.zmtp.SideChannel;

@@ -14,7 +14,7 @@ import io.kvferry.backend.mooncake.p2p.testkit.ScriptedPrefiller.Asked;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
 import io.kvferry.backend.mooncake.p2p.testkit.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
-import io.kvferry.backend.mooncake.te.PlainClient;
+import io.kvferry.backend.mooncake.te.peers.PlainClient;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;

@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.internal.Incarnation;
+import io.kvferry.backend.mooncake.te.peers.RawSocket;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Test;

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.kvferry.backend.mooncake.te.peers.EngineProcess;
 import io.kvferry.toolkit.crossmemory.CrossMemory;
 import io.kvferry.toolkit.crossmemory.ProcessVm;
 
@@ -37,7 +38,7 @@ public final class CrossMemorySupport {
     }
 
     /// Whether this process may read that one, which has memory at the address.
-    static boolean permitted(long pid, long address) {
+    public static boolean permitted(long pid, long address) {
         if (ProcessVm.missing().isPresent()) {
             return false;
         }

@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
+import io.kvferry.backend.mooncake.te.peers.EngineProcess;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.internal.Incarnation;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.backend.mooncake.te.peers.RawSocket;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.Test;

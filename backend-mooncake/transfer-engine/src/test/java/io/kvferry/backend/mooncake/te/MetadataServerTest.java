@@ -9,6 +9,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.internal.metadata.EtcdMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
+import io.kvferry.backend.mooncake.te.peers.EndlessAnswer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.backend.mooncake.te.internal.handshake.Handshake;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.net.Cancellation;

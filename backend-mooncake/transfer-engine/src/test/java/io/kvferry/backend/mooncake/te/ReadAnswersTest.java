@@ -6,7 +6,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
-import io.kvferry.backend.mooncake.te.ScriptedPeer.DataScript;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer.DataScript;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 

@@ -9,6 +9,7 @@ import static java.nio.charset.StandardCharsets.US_ASCII;
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.backend.mooncake.te.peers.RawSocket;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.net.Cancellation;

@@ -12,6 +12,8 @@ import io.kvferry.backend.mooncake.te.internal.handshake.Handshake;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.backend.mooncake.te.peers.EngineProcess;
+import io.kvferry.backend.mooncake.te.peers.RawSocket;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.Cancellation;
 

@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
-import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
@@ -12,6 +11,7 @@ import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extensio
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.backend.mooncake.te.peers.ScriptedPeer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

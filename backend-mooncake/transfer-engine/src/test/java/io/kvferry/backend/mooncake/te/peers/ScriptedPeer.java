@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
+package io.kvferry.backend.mooncake.te.peers;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
@@ -50,7 +50,7 @@ public final class ScriptedPeer implements AutoCloseable {
     }
 
     /// As [#withData], a kvferry peer of this incarnation.
-    static ScriptedPeer ofKvferry(String incarnation, DataScript script) throws IOException {
+    public static ScriptedPeer ofKvferry(String incarnation, DataScript script) throws IOException {
         var extension =
                 "\"kvferry\":{\"incarnation\":\""
                         + incarnation
@@ -110,7 +110,7 @@ public final class ScriptedPeer implements AutoCloseable {
                 });
     }
 
-    int dataPort() {
+    public int dataPort() {
         return data.getLocalPort();
     }
 

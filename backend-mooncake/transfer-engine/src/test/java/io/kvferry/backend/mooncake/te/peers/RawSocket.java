@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
+package io.kvferry.backend.mooncake.te.peers;
 
+import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.internal.Incarnation;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
@@ -53,11 +54,11 @@ public final class RawSocket implements AutoCloseable {
         return this;
     }
 
-    String receiveHex(int bytes) throws IOException {
+    public String receiveHex(int bytes) throws IOException {
         return HexFormat.of().formatHex(receive(bytes));
     }
 
-    byte[] receive(int bytes) throws IOException {
+    public byte[] receive(int bytes) throws IOException {
         return socket.getInputStream().readNBytes(bytes);
     }
 
@@ -75,7 +76,7 @@ public final class RawSocket implements AutoCloseable {
     }
 
     /// Whether the other side goes away while nothing is read here; a byte now and then finds out.
-    boolean isDroppedUnread(Deadline deadline) {
+    public boolean isDroppedUnread(Deadline deadline) {
         while (!deadline.passed()) {
             try {
                 send(new byte[1]);
@@ -88,11 +89,11 @@ public final class RawSocket implements AutoCloseable {
     }
 
     /// The head of a batch WRITE of one range, without its bytes.
-    static byte[] batchWrite(TransferEngine to, long capability, long address, long bytes) {
+    public static byte[] batchWrite(TransferEngine to, long capability, long address, long bytes) {
         return batchWrite(to, capability, 0, address, bytes);
     }
 
-    static byte[] batchWrite(
+    public static byte[] batchWrite(
             TransferEngine to, long capability, long token, long address, long bytes) {
         return ByteBuffer.allocate(64)
                 .order(ByteOrder.LITTLE_ENDIAN)
@@ -105,7 +106,7 @@ public final class RawSocket implements AutoCloseable {
                 .array();
     }
 
-    static byte[] fence(TransferEngine to, long token) {
+    public static byte[] fence(TransferEngine to, long token) {
         return ByteBuffer.allocate(64)
                 .order(ByteOrder.LITTLE_ENDIAN)
                 .put(header(0, 0, DataFrames.FENCE))
@@ -115,7 +116,7 @@ public final class RawSocket implements AutoCloseable {
                 .array();
     }
 
-    static byte[] header(long size, long address, int opcode) {
+    public static byte[] header(long size, long address, int opcode) {
         return ByteBuffer.allocate(24)
                 .order(ByteOrder.LITTLE_ENDIAN)
                 .putLong(size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
+package io.kvferry.backend.mooncake.te.peers;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;

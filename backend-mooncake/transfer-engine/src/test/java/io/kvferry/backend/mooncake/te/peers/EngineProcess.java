@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
+package io.kvferry.backend.mooncake.te.peers;
 
+import io.kvferry.backend.mooncake.te.Bytes;
+import io.kvferry.backend.mooncake.te.CrossMemorySupport;
+import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Completed;
 import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
+import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
+import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 
 import java.io.BufferedReader;
@@ -28,8 +36,8 @@ public final class EngineProcess implements AutoCloseable {
 
     private final Process process;
     private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
-    final String segmentName;
-    final long address;
+    public final String segmentName;
+    public final long address;
 
     /// The child: has memory, says where, and obeys lines until the end of its input. Beside the
     /// engine's settings it takes `bytes` and `registered`: whether the memory is its own.
@@ -177,7 +185,7 @@ public final class EngineProcess implements AutoCloseable {
     }
 
     /// Tells it to do something and returns its answer.
-    String ask(String command, Object... arguments) {
+    public String ask(String command, Object... arguments) {
         try {
             process.getOutputStream()
                     .write((command.formatted(arguments) + "\n").getBytes(StandardCharsets.UTF_8));
@@ -189,7 +197,7 @@ public final class EngineProcess implements AutoCloseable {
     }
 
     /// The next line that it says.
-    String hear() {
+    public String hear() {
         try {
             String line = said.poll(60, TimeUnit.SECONDS);
             if (line != null) {
@@ -202,7 +210,7 @@ public final class EngineProcess implements AutoCloseable {
     }
 
     /// kill -9
-    void kill() {
+    public void kill() {
         process.destroyForcibly().onExit().join();
     }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
+package io.kvferry.backend.mooncake.te.peers;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
 
 import org.junit.jupiter.api.Assumptions;
 
@@ -15,16 +17,16 @@ import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
 /// A real Mooncake engine in a Python process, see `interop/mooncake/peer.py`.
-final class RealPeer implements AutoCloseable {
+public final class RealPeer implements AutoCloseable {
     private static final String PYTHON = "KVFERRY_MOONCAKE_PYTHON";
 
     private final Process process;
     private final BufferedReader out;
-    final String segmentName;
-    final long address;
+    public final String segmentName;
+    public final long address;
 
     /// The Python that has Mooncake; skips the test when there is none.
-    static String python() {
+    public static String python() {
         Optional<String> named =
                 Optional.ofNullable(System.getenv(PYTHON)).filter(text -> !text.isBlank());
         Path installed = Path.of("../../interop/.venv-mooncake/bin/python");
@@ -35,7 +37,7 @@ final class RealPeer implements AutoCloseable {
         return named.orElseGet(installed::toString);
     }
 
-    RealPeer(String metadata, String name, long bytes, Map<String, String> environment)
+    public RealPeer(String metadata, String name, long bytes, Map<String, String> environment)
             throws IOException {
         var builder =
                 new ProcessBuilder(
@@ -55,11 +57,11 @@ final class RealPeer implements AutoCloseable {
         address = Long.parseLong(ready[2]);
     }
 
-    static RealPeer p2p(long bytes, Map<String, String> environment) throws IOException {
+    public static RealPeer p2p(long bytes, Map<String, String> environment) throws IOException {
         return new RealPeer(EngineConfig.P2P, "127.0.0.1", bytes, environment);
     }
 
-    String ask(String command, Object... arguments) {
+    public String ask(String command, Object... arguments) {
         try {
             process.getOutputStream()
                     .write((command.formatted(arguments) + "\n").getBytes(StandardCharsets.UTF_8));
@@ -79,7 +81,7 @@ final class RealPeer implements AutoCloseable {
         throw new IOException("the Mooncake process ended");
     }
 
-    void kill() {
+    public void kill() {
         process.destroyForcibly().onExit().join();
     }
 
