@@ -20,6 +20,7 @@ public final class Errno {
     public static final int ENAMETOOLONG = 36;
     public static final int ENOSYS = 38;
     public static final int ELOOP = 40;
+    public static final int EOPNOTSUPP = 95;
     public static final int EDQUOT = 122;
     public static final int ECANCELED = 125;
     public static final int ENODATA = 61;
@@ -63,6 +64,7 @@ public final class Errno {
             case ENAMETOOLONG -> "ENAMETOOLONG";
             case ENOSYS -> "ENOSYS";
             case ELOOP -> "ELOOP";
+            case EOPNOTSUPP -> "EOPNOTSUPP";
             case EDQUOT -> "EDQUOT";
             case ECANCELED -> "ECANCELED";
             case ENODATA -> "ENODATA";

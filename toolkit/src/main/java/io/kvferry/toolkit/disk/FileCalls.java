@@ -45,7 +45,8 @@ public interface FileCalls {
     /// Writes up to `length` bytes of `buffer` from `at` on to `offset` of the file.
     long write(int handle, MemorySegment buffer, long at, long length, long offset);
 
-    /// Most ranges that one [#gather] takes; zero when this platform has no such call.
+    /// Most ranges that one [#gather] or [#scatterCached] takes; zero when this platform has no
+    /// such calls.
     int gatherLimit();
 
     /// Writes `count` ranges of native memory one after another to `offset` of the file; as with
@@ -53,6 +54,14 @@ public interface FileCalls {
     ///
     /// @param ranges two longs each: address and bytes
     long gather(int handle, MemorySegment ranges, int count, long offset);
+
+    /// Reads what the page cache holds of the file from `offset` on into `count` ranges of native
+    /// memory, one after another. Does not wait for the medium: EAGAIN when the cache holds nothing
+    /// there, fewer bytes than all when it holds a part; zero at the end of the file. ENOSYS when
+    /// this platform or the file system has no such call.
+    ///
+    /// @param ranges two longs each: address and bytes
+    long scatterCached(int handle, MemorySegment ranges, int count, long offset);
 
     /// fdatasync.
     int syncData(int handle);

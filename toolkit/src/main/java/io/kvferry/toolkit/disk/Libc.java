@@ -5,6 +5,8 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
@@ -35,6 +37,17 @@ final class Libc {
             link(
                     "pwritev",
                     FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG));
+    // Added to musl in 2024.
+    static final @Nullable MethodHandle PREADV2 =
+            LINKER.defaultLookup()
+                    .find("preadv2")
+                    .map(_ ->
+                            link(
+                                    "preadv2",
+                                    FunctionDescriptor.of(
+                                            JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG,
+                                            JAVA_INT)))
+                    .orElse(null);
     static final MethodHandle FALLOCATE =
             link(
                     "fallocate",

@@ -44,6 +44,7 @@ final class PosixFileCalls implements FileCalls {
     private static final long SYS_GETDENTS64 = ARM ? 61 : 217; // asm/unistd.h
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
+    private static final int RWF_NOWAIT = 8; // linux/fs.h
     // linux/stat.h: struct statx is the same on every architecture.
     private static final int STATX_WANTED = 0x241; // type, modification time, size
     private static final long STX_MTIME_AT = 112;
@@ -146,6 +147,27 @@ final class PosixFileCalls implements FileCalls {
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
             throw unexpected("pwritev", e);
+        }
+    }
+
+    @Override
+    public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
+        if (Libc.PREADV2 == null) {
+            return -Errno.ENOSYS;
+        }
+        MemorySegment state = STATE.get();
+        try {
+            long n =
+                    (long)
+                            Libc.PREADV2.invokeExact(
+                                    state, handle, ranges, count, offset, RWF_NOWAIT);
+            if (n >= 0) {
+                return n;
+            }
+            int errno = errno(state);
+            return errno == Errno.EOPNOTSUPP ? -Errno.ENOSYS : -readErrno(errno);
+        } catch (Throwable e) {
+            throw unexpected("preadv2", e);
         }
     }
 

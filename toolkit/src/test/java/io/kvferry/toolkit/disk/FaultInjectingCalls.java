@@ -88,13 +88,31 @@ public final class FaultInjectingCalls implements FileCalls {
         if (mostPerCall == Long.MAX_VALUE) {
             return real.gather(handle, ranges, count, offset);
         }
-        try (Arena arena = Arena.ofConfined()) { // the first range, cut
-            var cut = arena.allocate(2 * Long.BYTES, Long.BYTES);
-            cut.set(ValueLayout.JAVA_LONG, 0, ranges.get(ValueLayout.JAVA_LONG, 0));
-            long bytes = Math.min(mostPerCall, ranges.get(ValueLayout.JAVA_LONG, Long.BYTES));
-            cut.set(ValueLayout.JAVA_LONG, Long.BYTES, bytes);
-            return real.gather(handle, cut, 1, offset);
+        try (Arena arena = Arena.ofConfined()) {
+            return real.gather(handle, firstCut(ranges, arena), 1, offset);
         }
+    }
+
+    @Override
+    public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
+        int rc = before("readCached");
+        if (rc < 0) {
+            return rc;
+        }
+        if (mostPerCall == Long.MAX_VALUE) {
+            return real.scatterCached(handle, ranges, count, offset);
+        }
+        try (Arena arena = Arena.ofConfined()) {
+            return real.scatterCached(handle, firstCut(ranges, arena), 1, offset);
+        }
+    }
+
+    private MemorySegment firstCut(MemorySegment ranges, Arena arena) {
+        var cut = arena.allocate(2 * Long.BYTES, Long.BYTES);
+        cut.set(ValueLayout.JAVA_LONG, 0, ranges.get(ValueLayout.JAVA_LONG, 0));
+        long bytes = Math.min(mostPerCall, ranges.get(ValueLayout.JAVA_LONG, Long.BYTES));
+        cut.set(ValueLayout.JAVA_LONG, Long.BYTES, bytes);
+        return cut;
     }
 
     @Override

@@ -220,6 +220,11 @@ public final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
+        return real.scatterCached(handle, ranges, count, offset);
+    }
+
+    @Override
     public synchronized long gather(int handle, MemorySegment ranges, int count, long offset) {
         long written = real.gather(handle, ranges, count, offset);
         long left = written;

@@ -12,6 +12,8 @@ import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.foreign.Arena;
+
 /// Loads and lookups of one I/O thread.
 final class BlockReader implements BlockSearch.Finder {
     private static final BlockResult MISS =
@@ -29,14 +31,20 @@ final class BlockReader implements BlockSearch.Finder {
     private @Nullable BlockTask current;
     private long useMillis;
 
-    BlockReader(StoreCore core, AlignedStaging staging, StoreFolder.Names names, DirectMode mode) {
+    /// @param arena lives as long as the thread
+    BlockReader(
+            StoreCore core,
+            AlignedStaging staging,
+            StoreFolder.Names names,
+            Arena arena,
+            DirectMode mode) {
         this.core = core;
         this.catalog = core.catalog();
         this.staging = staging;
         this.names = names;
         this.mode = mode;
         this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
-        this.pieces = new PieceReader(core.calls(), format, staging);
+        this.pieces = new PieceReader(core.calls(), format, staging, arena);
     }
 
     /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:

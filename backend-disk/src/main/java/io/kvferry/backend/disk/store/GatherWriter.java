@@ -4,8 +4,8 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.GatherList;
 import io.kvferry.toolkit.disk.NativeCrc;
+import io.kvferry.toolkit.disk.RangeList;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -33,7 +33,7 @@ final class GatherWriter {
     private final FileCalls calls;
     private final RecordFormat format;
     private final AlignedStaging staging;
-    private final GatherList ranges;
+    private final RangeList ranges;
     private final MemorySegment zeros;
     private final NativeCrc crc = new NativeCrc();
     private int segment;
@@ -43,7 +43,7 @@ final class GatherWriter {
         this.calls = calls;
         this.format = format;
         this.staging = staging;
-        this.ranges = new GatherList(arena, calls.gatherLimit());
+        this.ranges = new RangeList(arena, calls.gatherLimit());
         this.zeros = arena.allocate(AlignedStaging.ALIGNMENT, AlignedStaging.ALIGNMENT);
     }
 

@@ -89,7 +89,7 @@ final class IoWorker implements Runnable {
                 staging = memory;
             }
             StoreFolder.Names names = core.folder().names(arena);
-            reader = new BlockReader(core, memory, names, direct);
+            reader = new BlockReader(core, memory, names, arena, direct);
             writer = new BlockWriter(core, memory, names, arena, direct);
         }
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.NativeCrc;
+import io.kvferry.toolkit.disk.RangeList;
+
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/// Copies the payload of a block to its segments, a part at a time, first to last.
+/// Brings the payload of a block to its segments, a part at a time, first to last. A read-only
+/// segment stands for a part that the caller does not want.
 ///
 /// Threading: confined to one I/O thread.
 final class PayloadScatter {
@@ -17,8 +21,7 @@ final class PayloadScatter {
         within = 0;
     }
 
-    /// Copies the next `bytes` of the payload, which lie at `from`; a read-only segment stands for
-    /// a part that the caller does not want.
+    /// Copies the next `bytes` of the payload, which lie at `from`.
     void next(MemorySegment source, long from, long bytes, List<MemorySegment> segments) {
         long at = from;
         for (long left = bytes; left > 0; ) {
@@ -29,11 +32,62 @@ final class PayloadScatter {
             }
             at += length;
             left -= length;
-            within += length;
-            if (within == target.byteSize()) {
-                segment++;
-                within = 0;
+            passed(length, target);
+        }
+    }
+
+    /// Lists where the next bytes of the payload go, leaving room for one more range.
+    ///
+    /// @param most bytes
+    /// @param unwanted address of as many bytes, where those go that the caller does not want
+    /// @return bytes listed; those in front of a segment without an address that this thread may
+    ///   write to
+    long list(RangeList to, long most, List<MemorySegment> segments, long unwanted) {
+        int next = segment;
+        long from = within;
+        long listed = 0;
+        while (listed < most && to.count() < to.limit() - 1) {
+            MemorySegment target = segments.get(next);
+            long length = Math.min(most - listed, target.byteSize() - from);
+            if (target.isReadOnly()) {
+                to.add(unwanted + listed, length);
+            } else if (canWrite(target)) {
+                to.add(target.address() + from, length);
+            } else {
+                break;
             }
+            listed += length;
+            next++;
+            from = 0;
+        }
+        return listed;
+    }
+
+    /// From here on only addresses count: nothing else would notice in time that a segment was
+    /// freed.
+    private static boolean canWrite(MemorySegment target) {
+        return target.isNative()
+                && target.scope().isAlive()
+                && target.isAccessibleBy(Thread.currentThread());
+    }
+
+    /// Takes bytes into the checksum that are where [#list] has listed them, and goes on behind
+    /// them.
+    void passOver(long bytes, List<MemorySegment> segments, long unwanted, NativeCrc crc) {
+        for (long done = 0; done < bytes; ) {
+            MemorySegment target = segments.get(segment);
+            long length = Math.min(bytes - done, target.byteSize() - within);
+            crc.update(target.isReadOnly() ? unwanted + done : target.address() + within, length);
+            done += length;
+            passed(length, target);
+        }
+    }
+
+    private void passed(long bytes, MemorySegment target) {
+        within += bytes;
+        if (within == target.byteSize()) {
+            segment++;
+            within = 0;
         }
     }
 }

@@ -58,7 +58,7 @@ final class Rehearsal {
                 var result =
                         kind == BlockTask.Kind.SAVE
                                 ? new BlockWriter(core, staging, names, arena, direct).save(task)
-                                : new BlockReader(core, staging, names, direct).load(task);
+                                : new BlockReader(core, staging, names, arena, direct).load(task);
                 task.finish();
                 counters.count(result, BYTES);
             }

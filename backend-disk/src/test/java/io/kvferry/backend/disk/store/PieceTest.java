@@ -5,10 +5,12 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 import static io.kvferry.backend.disk.store.StoreDriver.empty;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assumptions.assumeThat;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
@@ -19,12 +21,16 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -77,6 +83,86 @@ class PieceTest {
                     assertThat(StoreDriver.same(saved, loaded)).isTrue();
                 }
             }
+        }
+    }
+
+    /// Some pieces are in the page cache, some in part, and some are not.
+    @ParameterizedTest
+    @ValueSource(longs = {1, 2, 3, 4, 5, 6, 7, 8})
+    void loadsWhatWasSavedFromCacheAndMedium(long seed) {
+        var random = new Random(seed);
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            calls.hook =
+                    (call, _) -> {
+                        if (!call.equals("readCached")) {
+                            return 0;
+                        }
+                        calls.mostPerCall =
+                                random.nextBoolean() ? Long.MAX_VALUE : random.nextInt(1, 20_000);
+                        return random.nextInt(3) == 0 ? -Errno.EAGAIN : 0;
+                    };
+            for (int i = 0; i < 30; i++) {
+                var sizes = new long[random.nextInt(1, 40)];
+                Arrays.setAll(sizes, _ -> random.nextInt(random.nextInt(1, (int) PIECE)));
+                var key = BlockKey.of("k" + i);
+                var saved = block(i, sizes);
+                var loaded = empty(sizes);
+                var target = new ArrayList<>(loaded);
+                for (int at = 0; at < sizes.length; at++) {
+                    if (random.nextInt(10) == 0) {
+                        target.set(at, loaded.get(at).asReadOnly());
+                        saved.get(at).fill((byte) 0); // as it stays there
+                    }
+                }
+                assertThat(driver.save(key, saved)).isEqualTo(BlockResult.Done.STORED);
+                assertThat(driver.load(key, target)).isEqualTo(BlockResult.Done.LOADED);
+                assertThat(StoreDriver.same(saved, loaded)).isTrue();
+            }
+        }
+    }
+
+    @Test
+    void whatThePageCacheHoldsGoesToTheTargetWithoutACallThatWaits() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            driver.save(KEY, block(1, 3 * PIECE));
+            calls.log.clear();
+            assertThat(driver.load(KEY, empty(3 * PIECE))).isEqualTo(BlockResult.Done.LOADED);
+            assumeThat(calls.log).as("file system without such reads").doesNotContain("read");
+            assertThat(calls.log).filteredOn("readCached"::equals).hasSize(4); // and the header
+        }
+    }
+
+    @Test
+    void aPlatformThatCannotTellWhatIsCachedIsAskedOnce() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            calls.hook = (call, _) -> call.equals("readCached") ? -Errno.ENOSYS : 0;
+            var saved = block(1, 3 * PIECE);
+            driver.save(KEY, saved);
+            for (int i = 0; i < 100; i++) {
+                var loaded = empty(3 * PIECE);
+                assertThat(driver.load(KEY, loaded)).isEqualTo(BlockResult.Done.LOADED);
+                assertThat(StoreDriver.same(saved, loaded)).isTrue();
+            }
+            assertThat(calls.log)
+                    .filteredOn("readCached"::equals)
+                    .hasSizeBetween(1, StoreConfig.Pools.MOST_THREADS);
+        }
+    }
+
+    @Test
+    void memoryThatIsGoneGetsNothing() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            driver.save(KEY, block(1, 3 * PIECE));
+            List<MemorySegment> gone;
+            try (var arena = Arena.ofShared()) {
+                gone = List.of(arena.allocate(3 * PIECE));
+            }
+            assertThat(driver.load(KEY, gone)).isInstanceOf(BlockResult.Failed.class);
+            assertThat(driver.load(KEY, empty(3 * PIECE))).isEqualTo(BlockResult.Done.LOADED);
         }
     }
 
@@ -192,7 +278,7 @@ class PieceTest {
                         if (call.equals("read") && ++reads[0] == 2) {
                             await(hang);
                         }
-                        return 0;
+                        return call.equals("readCached") ? -Errno.EAGAIN : 0;
                     };
             var target = empty(3 * PIECE);
             assertThat(

@@ -5,10 +5,11 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
-/// Ranges of native memory for [FileCalls#gather], filled and used up again and again.
+/// Ranges of native memory for [FileCalls#gather] and [FileCalls#scatterCached], filled and used up
+/// again and again.
 ///
 /// Threading: confined to one I/O thread.
-public final class GatherList {
+public final class RangeList {
     private static final long RANGE_BYTES = 2L * Long.BYTES;
 
     private final MemorySegment ranges;
@@ -18,7 +19,7 @@ public final class GatherList {
     private long bytes;
 
     /// @param limit ranges of one call, at least 3
-    public GatherList(Arena arena, int limit) {
+    public RangeList(Arena arena, int limit) {
         this.limit = limit;
         this.ranges = arena.allocate(RANGE_BYTES * limit, Long.BYTES);
     }
@@ -58,6 +59,11 @@ public final class GatherList {
             drop(written);
         }
         return written;
+    }
+
+    /// Reads into all of them with one call; answers as [FileCalls#scatterCached].
+    public long readCached(FileCalls calls, int handle, long offset) {
+        return calls.scatterCached(handle, ranges, end, offset);
     }
 
     private void drop(long written) {
