@@ -157,9 +157,7 @@ class ReuseTest {
                 var seen = new int[1];
                 calls.hook =
                         (call, _) -> {
-                            if (call.equals("read")
-                                    && ++seen[0] == before
-                                    && !over.getAndSet(true)) {
+                            if (reads(call) && ++seen[0] == before && !over.getAndSet(true)) {
                                 driver.save(NEW, block(2, BYTES));
                             }
                             return 0;
@@ -209,7 +207,7 @@ class ReuseTest {
                         }
                         if (call.equals("openRead")) {
                             opened.set(true);
-                        } else if (call.equals("read") && opened.getAndSet(false)) {
+                        } else if (reads(call) && opened.getAndSet(false)) {
                             var save = thread.submit(() -> otherDriver.save(NEW, block(2, BYTES)));
                             saves.add(save);
                             awaitEndOrLock(save, locks);
@@ -231,6 +229,10 @@ class ReuseTest {
                         .isEqualTo(BlockResult.Done.STORED);
             }
         }
+    }
+
+    private static boolean reads(String call) {
+        return call.equals("read") || call.equals("readCached");
     }
 
     /// Until the save has ended or was refused the lock of evictions, which it then asks for again.
