@@ -116,6 +116,11 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public long cached(int handle, long bytes) {
+        return -Errno.ENOSYS;
+    }
+
+    @Override
     public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
         return -Errno.ENOSYS;
     }

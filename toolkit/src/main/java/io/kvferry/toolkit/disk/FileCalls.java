@@ -55,10 +55,15 @@ public interface FileCalls {
     /// @param ranges two longs each: address and bytes
     long gather(int handle, MemorySegment ranges, int count, long offset);
 
+    /// How many of the first `bytes` of the file the page cache holds, or is about to, as far as
+    /// anybody can say: it may lose them at any time. ENOSYS or EPERM when this cannot be told.
+    long cached(int handle, long bytes);
+
     /// Reads what the page cache holds of the file from `offset` on into `count` ranges of native
     /// memory, one after another. Does not wait for the medium: EAGAIN when the cache holds nothing
-    /// there, fewer bytes than all when it holds a part; zero at the end of the file. ENOSYS when
-    /// this platform or the file system has no such call.
+    /// there, fewer bytes than all when it holds a part; zero at the end of the file. What it does
+    /// not hold it begins to read ahead, which may wait where the medium takes no requests. ENOSYS
+    /// when this platform or the file system has no such call.
     ///
     /// @param ranges two longs each: address and bytes
     long scatterCached(int handle, MemorySegment ranges, int count, long offset);

@@ -12,12 +12,12 @@ import java.util.concurrent.atomic.AtomicLong;
 /// ```
 ///
 /// In MEMORY the thread copies to or from the caller's segments, or has the system copy what the
-/// page cache holds, which takes microseconds and cannot hang, so the deadline waits for it. In IO
-/// the caller's segments are never written, so an abandoned load leaves them alone for good,
-/// however long the system call hangs. A system call of an abandoned save may still read them; what
-/// it makes of them is a temporary file that never gets a name, and reading memory that is gone
-/// fails the call and nothing else. Each use has a number in the upper bits of the state, so that a
-/// deadline check of an earlier use cannot end a later one.
+/// page cache holds, which takes microseconds, so the deadline waits for it. In IO the caller's
+/// segments are never written, so an abandoned load leaves them alone for good, however long the
+/// system call hangs. A system call of an abandoned save may still read them; what it makes of them
+/// is a temporary file that never gets a name, and reading memory that is gone fails the call and
+/// nothing else. Each use has a number in the upper bits of the state, so that a deadline check of
+/// an earlier use cannot end a later one.
 ///
 /// Threading: prepared by the thread that claimed it, served by one I/O thread, expired by the
 /// deadline thread.

@@ -77,11 +77,17 @@ final class Libc {
             link("futimens", FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS));
     static final MethodHandle FLOCK =
             link("flock", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
-    // Not every libc has getdents64 under its name.
+    // Not every libc has getdents64 and cachestat under their names.
     static final MethodHandle GETDENTS64 =
             link(
                     "syscall",
                     FunctionDescriptor.of(JAVA_LONG, JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG),
+                    Linker.Option.firstVariadicArg(1));
+    static final MethodHandle CACHESTAT =
+            link(
+                    "syscall",
+                    FunctionDescriptor.of(
+                            JAVA_LONG, JAVA_LONG, JAVA_INT, ADDRESS, ADDRESS, JAVA_INT),
                     Linker.Option.firstVariadicArg(1));
     static final MethodHandle MKDIR =
             link("mkdir", FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT));

@@ -40,11 +40,6 @@ public final class NativeCrc {
         crc.update(window(base).clear().position(from).limit(from + (int) bytes));
     }
 
-    /// The bytes of a buffer, which are consumed.
-    public void update(ByteBuffer bytes) {
-        crc.update(bytes);
-    }
-
     private ByteBuffer window(long base) {
         int slot = (int) (base >>> WINDOW_BITS) & (WINDOWS - 1);
         ByteBuffer window = windows[slot];

@@ -42,6 +42,8 @@ final class PosixFileCalls implements FileCalls {
     private static final int EISDIR = 21;
     private static final int ESPIPE = 29;
     private static final long SYS_GETDENTS64 = ARM ? 61 : 217; // asm/unistd.h
+    private static final long SYS_CACHESTAT = 451; // on every architecture, since Linux 6.5
+    private static final long PAGE_BYTES = 4096; // at least
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     private static final int RWF_NOWAIT = 8; // linux/fs.h
@@ -56,6 +58,14 @@ final class PosixFileCalls implements FileCalls {
     private static final long STATX_BYTES = 256;
     private static final ThreadLocal<MemorySegment> STATUS =
             ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATX_BYTES, Long.BYTES));
+
+    // struct cachestat_range: offset and length.
+    private static final ThreadLocal<MemorySegment> CACHE_RANGE =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(2 * Long.BYTES, Long.BYTES));
+
+    // struct cachestat: pages in the cache, and four more numbers.
+    private static final ThreadLocal<MemorySegment> CACHED =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(5 * Long.BYTES, Long.BYTES));
 
     private static final ThreadLocal<MemorySegment> TIMES =
             ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(4 * Long.BYTES, Long.BYTES));
@@ -147,6 +157,24 @@ final class PosixFileCalls implements FileCalls {
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
             throw unexpected("pwritev", e);
+        }
+    }
+
+    @Override
+    public long cached(int handle, long bytes) {
+        MemorySegment state = STATE.get();
+        MemorySegment range = CACHE_RANGE.get();
+        MemorySegment found = CACHED.get();
+        range.set(JAVA_LONG, 0, 0);
+        range.set(JAVA_LONG, Long.BYTES, bytes);
+        try {
+            long rc =
+                    (long)
+                            Libc.CACHESTAT.invokeExact(
+                                    state, SYS_CACHESTAT, handle, range, found, 0);
+            return rc < 0 ? -errno(state) : Math.min(bytes, found.get(JAVA_LONG, 0) * PAGE_BYTES);
+        } catch (Throwable e) {
+            throw unexpected("cachestat", e);
         }
     }
 

@@ -38,7 +38,7 @@ public final class RangeList {
         return limit;
     }
 
-    /// Bytes of the ranges that were not written yet.
+    /// Bytes of the ranges; of those that were not written yet while they are being written.
     public long bytes() {
         return bytes;
     }

@@ -94,6 +94,12 @@ public final class FaultInjectingCalls implements FileCalls {
     }
 
     @Override
+    public long cached(int handle, long bytes) {
+        int rc = before("cached");
+        return rc < 0 ? rc : real.cached(handle, bytes);
+    }
+
+    @Override
     public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
         int rc = before("readCached");
         if (rc < 0) {

@@ -220,6 +220,11 @@ public final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public long cached(int handle, long bytes) {
+        return real.cached(handle, bytes);
+    }
+
+    @Override
     public long scatterCached(int handle, MemorySegment ranges, int count, long offset) {
         return real.scatterCached(handle, ranges, count, offset);
     }

@@ -25,6 +25,7 @@ final class BlockReader implements BlockSearch.Finder {
     private final AlignedStaging staging;
     private final StoreFolder.Names names;
     private final RecordFormat format;
+    private final CachedReader cached;
     private final PieceReader pieces;
     private final FileStatus status = new FileStatus();
     private final DirectMode mode;
@@ -44,7 +45,8 @@ final class BlockReader implements BlockSearch.Finder {
         this.names = names;
         this.mode = mode;
         this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
-        this.pieces = new PieceReader(core.calls(), format, staging, arena);
+        this.cached = new CachedReader(core.calls(), format, staging, arena);
+        this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
     /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:
@@ -89,11 +91,15 @@ final class BlockReader implements BlockSearch.Finder {
             staging.ensure(expected);
         }
         long began = System.nanoTime();
+        boolean loaded = false;
         long got = core.calls().openRead(names.file(key.digest()), direct);
         if (got >= 0) {
             int handle = (int) got;
             try {
-                got = inPieces ? pieces.read(task, handle) : readFile(handle, expected, direct);
+                loaded = inPieces && cached.load(task, handle);
+                if (!loaded) {
+                    got = inPieces ? pieces.read(task, handle) : readFile(handle, expected, direct);
+                }
             } finally { // such as when the caller's memory is gone
                 core.calls().close(handle);
             }
@@ -111,8 +117,11 @@ final class BlockReader implements BlockSearch.Finder {
         if (got < 0) {
             return notRegular(key);
         }
-        BlockResult verdict =
-                inPieces ? pieces.verdict() : format.decode(staging, got, key, task.segments());
+        BlockResult verdict = BlockResult.Done.LOADED;
+        if (!loaded) {
+            verdict =
+                    inPieces ? pieces.verdict() : format.decode(staging, got, key, task.segments());
+        }
         if (verdict == BlockResult.Done.LOADED) {
             long millis = core.recency().nowMillis();
             boolean known = catalog.read(key.digest(), expected, System.nanoTime());

@@ -157,7 +157,8 @@ public final class BlockStore implements AutoCloseable {
                 }
             };
 
-    /// Starts to save a block from `segments`, which must not change until `callback` is called.
+    /// Starts to save a block from `segments`, whose memory must stay, and not change, until
+    /// `callback` is called.
     ///
     /// Ends with [BlockResult.Done#STORED], [BlockResult.Done#PRESENT] or a failure; never blocks.
     ///
@@ -176,7 +177,7 @@ public final class BlockStore implements AutoCloseable {
 
     /// Starts to load a block into `segments`, whose lengths must be those that were saved. A
     /// read-only segment stands for a part that is not wanted: its length counts, it is not
-    /// written.
+    /// written. The memory of the others must stay until `callback` is called.
     ///
     /// Ends with [BlockResult.Done#LOADED] or a failure, after which the segments hold nothing of
     /// use; nothing is written to them once the callback was called.

@@ -100,7 +100,7 @@ class PieceTest {
                         }
                         calls.mostPerCall =
                                 random.nextBoolean() ? Long.MAX_VALUE : random.nextInt(1, 20_000);
-                        return random.nextInt(3) == 0 ? -Errno.EAGAIN : 0;
+                        return random.nextInt(8) == 0 ? -Errno.EAGAIN : 0;
                     };
             for (int i = 0; i < 30; i++) {
                 var sizes = new long[random.nextInt(1, 40)];
@@ -138,7 +138,7 @@ class PieceTest {
     void aPlatformThatCannotTellWhatIsCachedIsAskedOnce() {
         try (var store = open()) {
             var driver = new StoreDriver(store);
-            calls.hook = (call, _) -> call.equals("readCached") ? -Errno.ENOSYS : 0;
+            calls.hook = (call, _) -> call.equals("cached") ? -Errno.ENOSYS : 0;
             var saved = block(1, 3 * PIECE);
             driver.save(KEY, saved);
             for (int i = 0; i < 100; i++) {
@@ -147,8 +147,37 @@ class PieceTest {
                 assertThat(StoreDriver.same(saved, loaded)).isTrue();
             }
             assertThat(calls.log)
-                    .filteredOn("readCached"::equals)
+                    .filteredOn("cached"::equals)
                     .hasSizeBetween(1, StoreConfig.Pools.MOST_THREADS);
+        }
+    }
+
+    /// Its header is longer than what is asked for.
+    @Test
+    void aBlockOfOtherSegmentsIsLeftAloneAlsoInThePageCache() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            var sizes = new long[1000];
+            Arrays.fill(sizes, 1000);
+            driver.save(KEY, block(1, sizes));
+            assertThat(driver.load(KEY, empty(500_000, 500_000)))
+                    .matches(result -> result.failedWith(ErrorCode.INCOMPATIBLE));
+            assertThat(StoreDriver.file(store.config(), KEY)).exists();
+        }
+    }
+
+    /// A checksum of memory that the caller changes meanwhile says nothing of the file.
+    @Test
+    void aBlockIsNotDamagedByATargetThatIsGivenTwice() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            var saved = block(1, PIECE, PIECE);
+            driver.save(KEY, saved);
+            var target = empty(PIECE).getFirst();
+            assertThat(driver.load(KEY, List.of(target, target)))
+                    .isEqualTo(BlockResult.Done.LOADED);
+            assertThat(target.mismatch(saved.getLast())).isNegative();
+            assertThat(StoreDriver.file(store.config(), KEY)).exists();
         }
     }
 

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.NativeCrc;
+import io.kvferry.toolkit.disk.RangeList;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+
+/// Loads blocks of which the page cache holds the whole file, with no copy in between: the system
+/// copies pieces to the caller's segments, and they are added up there while they are in the
+/// processor's cache.
+///
+/// Such a read does not wait for the medium, so the deadline can wait for it, as for a copy. Only
+/// if the cache has lost a page since it was asked, and the medium takes no requests, may it wait.
+///
+/// It only ever says that a block was loaded. Whatever is wrong, [PieceReader] reads the file again
+/// and says what: a checksum made in memory of the caller is no reason to delete a file.
+///
+/// Threading: confined to one I/O thread.
+final class CachedReader {
+    private static final long PIECE_BYTES = PieceReader.PIECE_BYTES;
+
+    private final FileCalls calls;
+    private final RecordFormat format;
+    private final AlignedStaging staging;
+    private final NativeCrc crc = new NativeCrc();
+    private final PayloadScatter scatter = new PayloadScatter();
+
+    /// Null where there are no such calls.
+    private @Nullable RangeList ranges;
+
+    /// @param arena lives as long as the thread
+    CachedReader(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
+        this.calls = calls;
+        this.format = format;
+        this.staging = staging;
+        int limit = calls.gatherLimit();
+        this.ranges = limit >= GatherWriter.LEAST_RANGES ? new RangeList(arena, limit) : null;
+    }
+
+    /// Loads the block of a request that is in its I/O phase, and leaves it there.
+    ///
+    /// @return false when something else has to read the file
+    boolean load(BlockTask task, int handle) {
+        var list = ranges;
+        if (list == null) {
+            return false;
+        }
+        BlockKey key = task.key();
+        List<MemorySegment> segments = task.segments();
+        long headerBytes = RecordFormat.headerBytes(key, segments.size());
+        long end = RecordFormat.fileBytes(key, segments);
+        if (!isCached(handle, end)) {
+            return false;
+        }
+        staging.ensure(headerBytes + PIECE_BYTES);
+        list.clear();
+        list.add(staging.memory().address(), headerBytes);
+        if (read(list, handle, 0) < headerBytes
+                || format.checkHeader(staging, headerBytes, key, segments)
+                        != BlockResult.Done.LOADED) {
+            return false;
+        }
+        int stated = RecordFormat.statedCrc(staging);
+        if (!task.leaveIo()) {
+            return false;
+        }
+        boolean loaded = readPayload(list, task, handle, headerBytes, end);
+        task.enterIo();
+        return loaded && crc.value() == stated;
+    }
+
+    private boolean isCached(int handle, long bytes) {
+        long cached = calls.cached(handle, bytes);
+        if (cached == -Errno.ENOSYS) {
+            ranges = null;
+        }
+        return cached >= bytes;
+    }
+
+    /// In the memory phase: reads all behind the header, as long as there is time.
+    private boolean readPayload(
+            RangeList list, BlockTask task, int handle, long headerBytes, long end) {
+        List<MemorySegment> segments = task.segments();
+        long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
+        long unwanted = staging.memory().address(); // where nobody needs the header any more
+        crc.reset();
+        scatter.reset();
+        for (long at = headerBytes; at < end; ) {
+            list.clear();
+            long payload = Math.clamp(payloadEnd - at, 0, PIECE_BYTES);
+            long listed = scatter.list(list, payload, segments, unwanted);
+            if (at + listed >= payloadEnd) {
+                list.add(unwanted + listed, end - at - listed); // padding, to see that it is there
+            }
+            long got = task.deadlineNanos() - System.nanoTime() > 0 ? read(list, handle, at) : 0;
+            if (got <= 0) {
+                return false;
+            }
+            scatter.passOver(Math.min(got, listed), segments, unwanted, crc);
+            at += got;
+        }
+        return true;
+    }
+
+    private long read(RangeList list, int handle, long at) {
+        if (list.bytes() == 0) {
+            return 0; // a segment has no address that this thread may write to
+        }
+        long got = list.readCached(calls, handle, at);
+        if (got == -Errno.ENOSYS) {
+            ranges = null;
+        }
+        return got;
+    }
+}
