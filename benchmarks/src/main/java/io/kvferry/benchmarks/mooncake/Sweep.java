@@ -197,6 +197,9 @@ final class Sweep implements AutoCloseable {
             }
             quiet = compileMillis() - compiled <= QUIET_MILLIS;
         }
+        if (!quiet) {
+            System.out.println("# the compilers were still busy when rows began");
+        }
     }
 
     private long compileMillis() {

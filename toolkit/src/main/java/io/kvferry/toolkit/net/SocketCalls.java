@@ -8,16 +8,23 @@ import io.kvferry.toolkit.natives.CLibrary;
 
 import org.jspecify.annotations.Nullable;
 
+import java.io.IOException;
+import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.StructLayout;
 import java.lang.invoke.MethodHandle;
+import java.lang.invoke.VarHandle;
+import java.net.SocketException;
 
 /// System calls on the descriptors of sockets, as Linux has them on 64 bits, for those who save the
 /// locks and copies of arguments around a channel's. Nobody checks the addresses, and nobody ends a
 /// call when the descriptor is closed.
 ///
-/// Each returns the number of bytes, or -1 with an error that is not told: the channel's call says
-/// what is wrong.
+/// Each returns the number of bytes or a negated error number. A socket tells an error once, so
+/// whoever is told one has it, see [#failure].
 ///
 /// Threading: any thread.
 public final class SocketCalls {
@@ -26,6 +33,15 @@ public final class SocketCalls {
 
     /// Bytes of a message that is sent from vectors (`struct msghdr`).
     public static final int MESSAGE_BYTES = 56;
+
+    /// Nothing has arrived, or there is no room, where the call does not wait (asm-generic/errno).
+    public static final int EAGAIN = 11;
+
+    /// A signal came before the first byte.
+    public static final int EINTR = 4;
+
+    private static final int ECONNRESET = 104;
+    private static final int ETIMEDOUT = 110;
 
     // bits/socket.h
     private static final int MSG_DONTWAIT = 0x40;
@@ -40,13 +56,20 @@ public final class SocketCalls {
     private static final FunctionDescriptor ON_VECTORS =
             FunctionDescriptor.of(JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_INT);
 
-    private static final @Nullable MethodHandle READ = CLibrary.find("read", ON_BYTES);
-    private static final @Nullable MethodHandle READV = CLibrary.find("readv", ON_VECTORS);
-    private static final @Nullable MethodHandle SENDMSG = CLibrary.find("sendmsg", ON_VECTORS);
+    private static final @Nullable MethodHandle READ = CLibrary.findOnLinux("read", ON_BYTES);
+    private static final @Nullable MethodHandle READV = CLibrary.findOnLinux("readv", ON_VECTORS);
+    private static final @Nullable MethodHandle SENDMSG =
+            CLibrary.findOnLinux("sendmsg", ON_VECTORS);
     private static final FunctionDescriptor WITH_FLAGS =
             FunctionDescriptor.of(JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_LONG, JAVA_INT);
-    private static final @Nullable MethodHandle RECV = CLibrary.find("recv", WITH_FLAGS);
-    private static final @Nullable MethodHandle SEND = CLibrary.find("send", WITH_FLAGS);
+    private static final @Nullable MethodHandle RECV = CLibrary.findOnLinux("recv", WITH_FLAGS);
+    private static final @Nullable MethodHandle SEND = CLibrary.findOnLinux("send", WITH_FLAGS);
+
+    private static final StructLayout STATE = Linker.Option.captureStateLayout();
+    private static final VarHandle ERRNO =
+            STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
+    private static final ThreadLocal<MemorySegment> STATES =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATE));
 
     private SocketCalls() {}
 
@@ -74,20 +97,24 @@ public final class SocketCalls {
         if (READ == null) {
             throw unavailable();
         }
+        MemorySegment state = STATES.get();
         try {
-            return (long) READ.invokeExact(descriptor, address, bytes);
+            return answer((long) READ.invokeExact(state, descriptor, address, bytes), state);
         } catch (Throwable e) {
             throw thrown(e);
         }
     }
 
-    /// As [#read], of what has arrived; -1 where nothing has.
+    /// As [#read], of what has arrived; [#EAGAIN], negated, where nothing has.
     public static long readNow(int descriptor, long address, long bytes) {
         if (RECV == null) {
             throw unavailable();
         }
+        MemorySegment state = STATES.get();
         try {
-            return (long) RECV.invokeExact(descriptor, address, bytes, MSG_DONTWAIT);
+            return answer(
+                    (long) RECV.invokeExact(state, descriptor, address, bytes, MSG_DONTWAIT),
+                    state);
         } catch (Throwable e) {
             throw thrown(e);
         }
@@ -98,20 +125,26 @@ public final class SocketCalls {
         if (READV == null) {
             throw unavailable();
         }
+        MemorySegment state = STATES.get();
         try {
-            return (long) READV.invokeExact(descriptor, vectors, count);
+            return answer((long) READV.invokeExact(state, descriptor, vectors, count), state);
         } catch (Throwable e) {
             throw thrown(e);
         }
     }
 
-    /// Sends as much as there is room for; -1 where there is none.
+    /// Sends as much as there is room for; [#EAGAIN], negated, where there is none.
     public static long sendNow(int descriptor, long address, long bytes) {
         if (SEND == null) {
             throw unavailable();
         }
+        MemorySegment state = STATES.get();
         try {
-            return (long) SEND.invokeExact(descriptor, address, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+            return answer(
+                    (long)
+                            SEND.invokeExact(
+                                    state, descriptor, address, bytes, MSG_DONTWAIT | MSG_NOSIGNAL),
+                    state);
         } catch (Throwable e) {
             throw thrown(e);
         }
@@ -124,11 +157,29 @@ public final class SocketCalls {
         if (SENDMSG == null) {
             throw unavailable();
         }
+        MemorySegment state = STATES.get();
         try {
-            return (long) SENDMSG.invokeExact(descriptor, message, MSG_DONTWAIT | MSG_NOSIGNAL);
+            return answer(
+                    (long)
+                            SENDMSG.invokeExact(
+                                    state, descriptor, message, MSG_DONTWAIT | MSG_NOSIGNAL),
+                    state);
         } catch (Throwable e) {
             throw thrown(e);
         }
+    }
+
+    /// What a negated error number says, as a channel does.
+    public static IOException failure(long negated) {
+        return switch ((int) -negated) {
+            case ECONNRESET -> new SocketException("Connection reset");
+            case ETIMEDOUT -> new SocketException("Connection timed out");
+            default -> new IOException("a call on a socket failed with errno " + -negated);
+        };
+    }
+
+    private static long answer(long returned, MemorySegment state) {
+        return returned >= 0 ? returned : -(int) ERRNO.get(state, 0L);
     }
 
     private static IllegalStateException unavailable() {

@@ -125,6 +125,50 @@ class PeerFaultsTest {
         }
     }
 
+    /// A peer of version 1 closes the connection once it has taken a WRITE, and answers nothing
+    /// else.
+    @Test
+    void aResetIsNoReceiptForAWrite() throws IOException {
+        try (var peer =
+                ScriptedPeer.withData(
+                        1,
+                        (in, out) -> {
+                            long bytes = requestBytes(in);
+                            if (bytes == 1) { // a READ that asks whether it closes
+                                out.write(0);
+                            } else {
+                                in.skipNBytes(Math.min(bytes, 1000));
+                                if (bytes > 1000) {
+                                    throw new ScriptedPeer.Reset();
+                                }
+                            }
+                        })) {
+            for (int i = 0; i < 20; i++) {
+                var outcome = transfer(peer, Operation.WRITE, LIMIT);
+                assertThat(codeOf(outcome)).as("%s", outcome).isEqualTo(ErrorCode.PEER_LOST);
+            }
+        }
+    }
+
+    @Test
+    void aWriteIsNotDoneBeforeAPeerThatClosesHasClosed() throws IOException {
+        try (var peer =
+                ScriptedPeer.withData(
+                        1,
+                        (in, out) -> {
+                            long bytes = requestBytes(in);
+                            if (bytes == 1) {
+                                out.write(0);
+                            } else {
+                                in.skipNBytes(bytes);
+                                awaitEnd(in);
+                            }
+                        })) {
+            var outcome = transfer(peer, Operation.WRITE, Duration.ofMillis(500));
+            assertThat(codeOf(outcome)).as("%s", outcome).isEqualTo(ErrorCode.TIMEOUT);
+        }
+    }
+
     private static void awaitEnd(InputStream in) throws IOException {
         // Reads a header and then nothing more, for longer than any test takes.
         in.readNBytes(24);

@@ -25,6 +25,11 @@ public final class ScriptedPeer implements AutoCloseable {
         void run(InputStream in, OutputStream out) throws IOException;
     }
 
+    /// Thrown by a script: the connection is reset.
+    public static final class Reset extends IOException {
+        private static final long serialVersionUID = 1;
+    }
+
     private final ServerSocket handshake =
             new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
     private final ServerSocket data = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
@@ -96,9 +101,7 @@ public final class ScriptedPeer implements AutoCloseable {
                             Thread.ofVirtual()
                                     .start(() -> {
                                         try (socket) {
-                                            script.run(
-                                                    socket.getInputStream(),
-                                                    socket.getOutputStream());
+                                            run(script, socket);
                                         } catch (IOException _) {
                                             // The test ended the connection.
                                         }
@@ -108,6 +111,14 @@ public final class ScriptedPeer implements AutoCloseable {
                         // Closed by the test.
                     }
                 });
+    }
+
+    private static void run(DataScript script, Socket socket) throws IOException {
+        try {
+            script.run(socket.getInputStream(), socket.getOutputStream());
+        } catch (Reset _) {
+            socket.setSoLinger(true, 0);
+        }
     }
 
     public int dataPort() {

@@ -30,8 +30,7 @@ import java.time.Duration;
 ///   nothing, and an interrupt of the reading thread closes as it does for a channel.
 /// - Sends do not wait; what there is no room for goes through the channel.
 ///
-/// Virtual threads use the channel, which does not keep their carriers while it waits. So does
-/// whoever is told of an error: the channel's call says which.
+/// Virtual threads use the channel, which does not keep their carriers while it waits.
 ///
 /// Threading: one thread at a time reads and writes; [#close], [#shutdownOutput] and
 /// [#resetOnClose] are for any.
@@ -44,8 +43,8 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// A connection that has been waited for so often carries requests again and again.
     private static final int LOOKS_WITHOUT_SEARCH = 16;
 
-    /// What a system call returns when it has not done what it was asked for.
-    private static final long FAILED = -1;
+    /// No system call was made, or the channel's has to be made in its place.
+    private static final long FAILED = Long.MIN_VALUE;
 
     final SocketChannel channel;
     private final UseGate calls = new UseGate();
@@ -130,8 +129,8 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// As [SocketChannel#read(ByteBuffer)], of what has arrived. Only where calls are direct.
     ///
     /// @param start address of the buffer's first byte
-    /// @return 0 when nothing has, and when a read that waits has to say what is wrong
-    long readNow(ByteBuffer target, long start) {
+    /// @return 0 when nothing has, and at the end of the stream, which a read that waits tells
+    long readNow(ByteBuffer target, long start) throws IOException {
         if (!calls.enter()) {
             return 0;
         }
@@ -141,11 +140,14 @@ final class WireSocket extends AbstractInterruptibleChannel {
         } finally {
             leave();
         }
-        if (got <= 0) {
+        if (got > 0) {
+            advance(target, got);
+            return got;
+        }
+        if (got == 0 || isPassing(got)) {
             return 0;
         }
-        advance(target, got);
-        return got;
+        throw SocketCalls.failure(got);
     }
 
     /// As [SocketChannel#read(ByteBuffer[], int, int)], of buffers of which there are several.
@@ -165,8 +167,9 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return channel.read(targets, 0, count);
     }
 
-    /// Into `count` bytes from there, or into the memory of `count` vectors that are there. What a
-    /// system call returns, or [#FAILED].
+    /// Into `count` bytes from there, or into the memory of `count` vectors that are there.
+    ///
+    /// @return bytes, 0 at the end of the stream, or [#FAILED]
     private long receive(long address, int count, boolean vectors) throws IOException {
         long got = FAILED;
         begin(); // before the call holds the gate: an interrupt that has been closes here
@@ -187,13 +190,21 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return checked(got);
     }
 
-    /// Of a descriptor that does not wait, as one is that a virtual thread has used, each call
-    /// would fail.
-    private long checked(long got) {
-        if (got < 0) {
-            descriptor = SocketDescriptors.NONE;
+    private long checked(long got) throws IOException {
+        if (got >= 0 || got == FAILED) {
+            return got;
         }
-        return got;
+        if (isPassing(got)) {
+            // Of a descriptor that does not wait, as one is that a virtual thread has used, each
+            // call would fail.
+            descriptor = SocketDescriptors.NONE;
+            return FAILED;
+        }
+        throw SocketCalls.failure(got); // the channel would not be told of it again
+    }
+
+    private static boolean isPassing(long got) {
+        return got == -SocketCalls.EAGAIN || got == -SocketCalls.EINTR;
     }
 
     /// As [SocketChannel#write(ByteBuffer)], but may send a part.

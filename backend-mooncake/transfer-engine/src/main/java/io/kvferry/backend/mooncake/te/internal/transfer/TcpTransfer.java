@@ -145,7 +145,7 @@ final class TcpTransfer implements DataClient.Job {
         }
     }
 
-    /// See [UnsettledWrites#awaitQuiet]. Called by the thread that ran it, after a failure.
+    /// See [UnsettledWrites#awaitQuiet]. Called by the thread that ran it.
     void awaitQuiet() {
         unsettled.awaitQuiet();
     }

@@ -22,8 +22,8 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// What the peer may still apply of a transfer that has failed: attempts to write that it has not
-/// acknowledged, and stopped connections that have not ended there.
+/// What the peer may still apply of a transfer: attempts to write that it has not acknowledged, and
+/// stopped connections that have not ended there. Both are left over only where it failed.
 ///
 /// Threading: an attempt belongs to the thread that has its slice; [#keep] and [#giveUp] are for
 /// any, [#awaitQuiet] for the thread that ran the transfer, after all slices.
@@ -104,17 +104,17 @@ final class UnsettledWrites {
         return true;
     }
 
-    /// After a failure: returns when the peer applies nothing of this transfer any more, or cannot
-    /// be reached for so long that what it had is applied or lost.
+    /// After the transfer: returns when the peer applies nothing of this transfer any more, or
+    /// cannot be reached for so long that what it had is applied or lost.
     ///
     /// Peers without the extension cannot be asked. They close a connection whose output has ended
     /// when they have applied what came over it.
     void awaitQuiet() {
-        long[] which = Arrays.stream(tokens).filter(token -> token != 0).toArray();
         List<Wire> ending = stoppedSoFar();
-        if (ending.isEmpty() && which.length == 0) {
+        if (ending.isEmpty() && areAllAcknowledged()) {
             return;
         }
+        long[] which = Arrays.stream(tokens).filter(token -> token != 0).toArray();
         boolean interrupted = Thread.interrupted(); // or no socket could be opened here
         try {
             ending.forEach(this::awaitEnd);
@@ -126,6 +126,15 @@ final class UnsettledWrites {
                 Thread.currentThread().interrupt();
             }
         }
+    }
+
+    private boolean areAllAcknowledged() {
+        for (long token : tokens) {
+            if (token != 0) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void awaitEnd(Wire wire) {

@@ -21,6 +21,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedByInterruptException;
@@ -271,6 +272,33 @@ class WireSocketTest {
             }
             assertThat(waits).as("a stranger is not searched for").isGreaterThan(10);
             assertThat(socket.isNear()).isTrue();
+        }
+    }
+
+    /// A peer that refuses what it was sent resets the connection. A one-shot peer that took it
+    /// closes it, so one must not pass for the other.
+    @ParameterizedTest
+    @ValueSource(strings = {"read", "vectors", "look"})
+    void aResetIsNoEndOfTheStream(String by) throws Exception {
+        try (var pair = connect()) {
+            pair.peer.setOption(StandardSocketOptions.SO_LINGER, 0);
+            pair.peer.close();
+            var memory = memory(64);
+            var target = memory.asByteBuffer();
+            var halves = new ByteBuffer[] {memory.asByteBuffer().limit(32), memory.asByteBuffer()};
+            var starts = new long[] {memory.address(), memory.address()};
+            var vectors = memory(2 * SocketCalls.VECTOR_BYTES);
+            assertThatThrownBy(
+                            () -> {
+                                switch (by) {
+                                    case "read" -> pair.socket.read(target, memory.address());
+                                    case "vectors" -> pair.socket.read(halves, starts, 2, vectors);
+                                    default -> pair.socket.readNow(target, memory.address());
+                                }
+                                pair.socket.read(target, memory.address());
+                            })
+                    .isInstanceOf(IOException.class)
+                    .hasMessageContaining("reset");
         }
     }
 
