@@ -95,8 +95,8 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return near;
     }
 
-    /// Whether [#readNow] can be called by this thread. Not at first: a stranger is not searched
-    /// for.
+    /// Whether [#readNow] can be called by this thread. Not at first: searching for a descriptor
+    /// costs more than a few looks, and any stranger can open a connection.
     boolean canLook() {
         if (!searched && ++looks > LOOKS_WITHOUT_SEARCH) {
             searched = true;
