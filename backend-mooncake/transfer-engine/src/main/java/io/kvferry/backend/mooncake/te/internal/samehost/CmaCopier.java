@@ -19,6 +19,9 @@ import java.lang.foreign.Arena;
 ///
 /// Threading: the thread that holds the mark.
 public final class CmaCopier implements SameHostCopier {
+    /// That one call copies at most.
+    private static final long CALL_BYTES = 4 << 20;
+
     private final ControlPage control;
     private final PeerProcess process;
     private final PeerProcess.Hand hand;

@@ -13,7 +13,16 @@ import org.jspecify.annotations.Nullable;
 import java.lang.foreign.MemorySegment;
 
 /// Copies to and from a peer's shared regions that this process has mapped.
+///
+/// A range is copied as a whole where it fits into a call, else in pieces of about equal length:
+/// the JDK writes past the caches what it copies in one piece of 2.5 MiB or more (HotSpot on x86
+/// with AVX-512), which takes two thirds of the time.
 public final class MappedCopier implements SameHostCopier {
+    /// That one call copies at most.
+    static final long CALL_BYTES = 8 << 20;
+
+    private static final long PAGE = 4096;
+
     private final ControlPage control;
     private final RegionTable locals;
     private final Slice.Cursor cursor = new Slice.Cursor();
@@ -40,7 +49,10 @@ public final class MappedCopier implements SameHostCopier {
                     offset = 0;
                     rest = cursor.bytes();
                 }
-                long part = Math.min(rest, left);
+                long part = piece(rest);
+                if (part > left) {
+                    break;
+                }
                 long remote = cursor.remoteAddress() + offset;
                 last = SameHostCopier.check(job, control, last, cursor.range(), remote, part);
                 copy(job, last, cursor.localAddress() + offset, remote, part);
@@ -50,6 +62,13 @@ public final class MappedCopier implements SameHostCopier {
             }
         }
         return true;
+    }
+
+    /// The next piece of what is left of a range.
+    private static long piece(long rest) {
+        return rest <= CALL_BYTES
+                ? rest
+                : Math.ceilDiv(rest, Math.ceilDiv(rest, CALL_BYTES) * PAGE) * PAGE;
     }
 
     private void copy(Job job, Mapped far, long local, long remote, long bytes) {

@@ -10,14 +10,10 @@ import org.jspecify.annotations.Nullable;
 
 /// Copies slices between the memory of two processes of this host, a bounded number of bytes at a
 /// time: each call is announced, and each piece of it checked while the announcement stands, see
-/// [ControlPage].
+/// [ControlPage]. The end of a region, a grant or a transfer waits for one call.
 ///
 /// Threading: one thread.
 public interface SameHostCopier {
-    /// Bytes that one call copies at most, and so what the end of a region, a grant or a transfer
-    /// waits for.
-    long CALL_BYTES = 4 << 20;
-
     /// The transfer that [#carry] is part of.
     interface Job {
         boolean write();

@@ -36,7 +36,7 @@ class MappedCopierTest {
     private static final long NUMBER = 7;
     private static final int GRANT = 5;
     private static final long TOKEN = 77;
-    private static final long CALL = SameHostCopier.CALL_BYTES;
+    private static final long CALL = MappedCopier.CALL_BYTES;
     private static final long BYTES = 3 * CALL;
 
     /// Where the peer has the memory.
@@ -49,6 +49,7 @@ class MappedCopierTest {
     private ControlPage control;
     private MappedCopier copier;
     private int announced;
+    private int pieces;
     private int failedAt = -1;
 
     @BeforeEach
@@ -77,10 +78,12 @@ class MappedCopierTest {
     }
 
     private Slice whole() {
-        // Two ranges with the border inside a call.
+        // A border between ranges inside the first call, and a range of two calls.
+        long border = CALL / 2 + 100;
         var ranges =
-                Ranges.of(near.address(), THERE, CALL + 100)
-                        .add(near.address() + CALL + 100, THERE + CALL + 100, BYTES - CALL - 100);
+                Ranges.of(near.address(), THERE, border)
+                        .add(near.address() + border, THERE + border, CALL - border)
+                        .add(near.address() + CALL, THERE + CALL, BYTES - CALL);
         return Slice.cut(ranges, 1)[0];
     }
 
@@ -94,6 +97,7 @@ class MappedCopierTest {
 
             @Override
             public Mapped[] table() {
+                pieces++; // each is looked up
                 return new Mapped[] {new Mapped(THERE, BYTES, NUMBER, SLOT, Access.GRANTED, far)};
             }
 
@@ -127,6 +131,10 @@ class MappedCopierTest {
         };
     }
 
+    private static void giveUp() {
+        throw new KvFerryException(ErrorCode.CANCELLED, "given up");
+    }
+
     private void endsBeforeTheSecondCall(Runnable event, ErrorCode code) {
         assertThatThrownBy(() -> copier.carry(job(2, event), 0, whole()))
                 .isInstanceOfSatisfying(
@@ -145,12 +153,33 @@ class MappedCopierTest {
     }
 
     @Test
+    void aRangeThatFitsIntoACallIsCopiedInOnePiece() {
+        long length = CALL * 3 / 8;
+        var ranges = new Ranges(8);
+        for (long at = 0; at < BYTES; at += length) {
+            ranges.add(near.address() + at, THERE + at, length);
+        }
+        assertThat(copier.carry(job(0, () -> {}), 0, Slice.cut(ranges, 1)[0])).isTrue();
+        assertThat(pieces).isEqualTo(8);
+        assertThat(announced).as("calls of two whole ranges").isEqualTo(4);
+        assertThat(Bytes.mismatch(far, 0, BYTES, 1)).isEqualTo(-1);
+    }
+
+    @Test
+    void aLongerRangeIsCopiedInPiecesOfAboutEqualLength() {
+        long length = 2 * CALL + 1;
+        var ranges = Ranges.of(near.address(), THERE, length);
+        assertThatThrownBy(() ->
+                        copier.carry(job(2, MappedCopierTest::giveUp), 0, Slice.cut(ranges, 1)[0]))
+                .isInstanceOf(KvFerryException.class);
+        long copied = length / 3 / 4096 * 4096 + 4096; // a third, to a whole page
+        assertThat(Bytes.mismatch(far, 0, copied, 1)).isEqualTo(-1);
+        assertThat(far.asSlice(copied).mismatch(arena.allocate(BYTES - copied))).isEqualTo(-1);
+    }
+
+    @Test
     void cancellingEndsItBetweenCalls() {
-        endsBeforeTheSecondCall(
-                () -> {
-                    throw new KvFerryException(ErrorCode.CANCELLED, "given up");
-                },
-                ErrorCode.CANCELLED);
+        endsBeforeTheSecondCall(MappedCopierTest::giveUp, ErrorCode.CANCELLED);
     }
 
     @Test
