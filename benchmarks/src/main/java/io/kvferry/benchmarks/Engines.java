@@ -10,6 +10,9 @@ import java.util.concurrent.locks.LockSupport;
 
 /// What benchmarks do with engines of their own.
 public final class Engines {
+    /// A look at an engine's figures takes some 10 us, which its connector may need just then.
+    private static final long LOOK_NANOS = 1_000_000;
+
     private Engines() {}
 
     /// Waits until no connector holds or reads a block any more.
@@ -24,7 +27,7 @@ public final class Engines {
             if (limit.passed()) {
                 throw new IllegalStateException("blocks are still held: " + now);
             }
-            LockSupport.parkNanos(200_000); // P's connector still answers D meanwhile
+            LockSupport.parkNanos(LOOK_NANOS); // P's connector still answers D meanwhile
         }
     }
 }

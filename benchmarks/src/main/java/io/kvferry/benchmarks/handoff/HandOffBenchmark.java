@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.handoff;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
+import io.kvferry.benchmarks.WarmUp;
 import io.kvferry.benchmarks.disk.Fio;
 
 import org.jspecify.annotations.Nullable;
@@ -13,9 +14,12 @@ import picocli.CommandLine.Option;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.ToLongFunction;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -42,13 +46,8 @@ public final class HandOffBenchmark extends Benchmark {
     /// What DiskConnector aims for, and makes of this cache.
     private static final int FILE_BYTES = 4 << 20;
 
-    /// Hand-offs before the measured ones: enough for the compilers of both processes to come to
-    /// rest, which on two cores run beside what is measured.
-    private static final int WARM_UP = 200;
-
-    private static final int QUICK_WARM_UP = 50;
-
-    private static final int[] WARM_TOKENS = {128, 512};
+    /// Least time of hand-offs of a size before those that are measured.
+    private static final Duration WARM_UP = Duration.ofSeconds(3);
 
     @Option(names = "--tokens", split = ",", description = "Lengths of the prompts.")
     private int @Nullable [] tokens;
@@ -64,7 +63,6 @@ public final class HandOffBenchmark extends Benchmark {
 
     @Override
     protected void run() throws Exception {
-        int warmUp = quick ? QUICK_WARM_UP : WARM_UP;
         var sizes =
                 tokens == null
                         ? Arrays.stream(TOKENS).filter(size -> !quick || size <= QUICK).toArray()
@@ -87,16 +85,16 @@ public final class HandOffBenchmark extends Benchmark {
                         "save, gap, load ms",
                         "of the first");
         if (only.contains("tcp")) {
-            measure(Route.Mooncake.onFreePort(false), sizes, warmUp, Optional.empty(), table);
+            measure(Route.Mooncake.onFreePort(false), sizes, Optional.empty(), table);
         }
         if (only.contains("same-host")) {
             try (var copy = new CopyLimit()) {
-                measure(Route.Mooncake.onFreePort(true), sizes, warmUp, Optional.of(copy), table);
+                measure(Route.Mooncake.onFreePort(true), sizes, Optional.of(copy), table);
             }
         }
         if (only.contains("p2p")) {
             for (var sendType : List.of("PUT_ASYNC", "PUT", "GET")) {
-                measure(Route.P2p.onFreePort(sendType), sizes, warmUp, Optional.empty(), table);
+                measure(Route.P2p.onFreePort(sendType), sizes, Optional.empty(), table);
             }
         }
         for (var way : List.of("disk", "disk-defaults")) {
@@ -111,7 +109,7 @@ public final class HandOffBenchmark extends Benchmark {
                         way.equals("disk")
                                 ? Route.Disk.withThreads(kv, threads)
                                 : Route.Disk.withDefaults(kv);
-                measure(route, sizes, warmUp, diskLimit(folder, threads), table);
+                measure(route, sizes, diskLimit(folder, threads), table);
             } finally {
                 Folders.delete(folder);
             }
@@ -121,7 +119,7 @@ public final class HandOffBenchmark extends Benchmark {
                 """
                 Hand-off: prefill finished at P until the first token at D; the first of each size in new engines, and \
                 medians of %d after
-                %d hand-offs of warm-up. TTFT: request submitted until that token; prefill takes %s per token or, where that \
+                hand-offs until the compilers of both engines were done. TTFT: request submitted until that token; prefill takes %s per token or, where that \
                 is longer, the writing of the KV.
                 Limit, in turns with the hand-offs: of the same host a copy in memory by as many threads as the engine uses; of the disk \
                 fio, which writes as many bytes to files
@@ -132,13 +130,13 @@ public final class HandOffBenchmark extends Benchmark {
                 saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \
                 token. PUT and PUT_ASYNC send in the last step of the prefill, which thereby ends later: compare TTFT.\
                 """
-                        .formatted(ROUNDS, warmUp, EngineChild.TOKEN_TIME));
+                        .formatted(ROUNDS, EngineChild.TOKEN_TIME));
     }
 
     private static void measure(
-            Route route, int[] sizes, int warmUp, Optional<? extends Limit> limit, Table table)
+            Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
             throws Exception {
-        int longest = Math.max(WARM_TOKENS[1], Arrays.stream(sizes).max().orElseThrow());
+        int longest = Arrays.stream(sizes).max().orElseThrow();
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
             prefill.awaitReady();
             try (var decode = new EngineProcess(route.decodeConfig(), longest, "loaded")) {
@@ -157,13 +155,24 @@ public final class HandOffBenchmark extends Benchmark {
                 route.reset();
                 first[i] = send(route, prefill, decode, "first-" + i, sizes[i]);
             }
-            for (int round = 0; round < warmUp; round++) {
-                send(route, prefill, decode, "warm-" + round, WARM_TOKENS[round % 10 == 0 ? 1 : 0]);
-            }
             for (int i = 0; i < sizes.length; i++) {
                 row(route, prefill, decode, sizes[i], first[i], limit, table);
             }
         }
+    }
+
+    private static void warmUp(Route route, EngineProcess prefill, EngineProcess decode, int tokens)
+            throws Exception {
+        var compiled = new AtomicLong();
+        var count = new AtomicInteger();
+        WarmUp.until(
+                WARM_UP,
+                compiled::get,
+                () -> {
+                    route.reset();
+                    var id = "warm-" + tokens + "-" + count.getAndIncrement();
+                    compiled.set(send(route, prefill, decode, id, tokens).compileMillis());
+                });
     }
 
     private static void row(
@@ -175,6 +184,7 @@ public final class HandOffBenchmark extends Benchmark {
             Optional<? extends Limit> limit,
             Table table)
             throws Exception {
+        warmUp(route, prefill, decode, tokens);
         var pairs = new Route.Pair[ROUNDS];
         var limits = new Limit.Cost[ROUNDS];
         var ratios = new double[ROUNDS];

@@ -45,6 +45,11 @@ sealed interface Route {
                     - decode.begun().cpuNanos();
         }
 
+        /// For which the compilers of both engines have compiled so far.
+        long compileMillis() {
+            return prefill.idle().cost().compileMillis() + decode.idle().cost().compileMillis();
+        }
+
         /// The parts of a hand-off through a store: until P has saved all, until D hears of the
         /// request, until D's token.
         long[] partsNanos() {

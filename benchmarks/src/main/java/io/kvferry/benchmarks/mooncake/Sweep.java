@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.benchmarks.ProcessCost;
+import io.kvferry.benchmarks.WarmUp;
 import io.kvferry.spi.Deadline;
 
 import java.time.Duration;
@@ -38,14 +39,6 @@ final class Sweep implements AutoCloseable {
     /// on both sides together during the first 4 GB, and two processors have none to spare beside
     /// sender and receiver.
     private static final Duration WARM_UP = Duration.ofSeconds(3);
-
-    private static final Duration LONGEST_WARM_UP = Duration.ofSeconds(20);
-
-    /// The compilers are done when both sides have compiled for no more than so many milliseconds
-    /// in so long a time.
-    private static final Duration QUIET = Duration.ofSeconds(1);
-
-    private static final long QUIET_MILLIS = 30;
 
     /// What a thread moves in one step of a warm-up, about.
     private static final long WARM_UP_BYTES = 32 << 20;
@@ -180,26 +173,8 @@ final class Sweep implements AutoCloseable {
         });
     }
 
-    private interface Step {
-        void run() throws Exception;
-    }
-
-    /// Repeats this until the compilers of both sides are done with it.
-    private void warmUp(Step step) throws Exception {
-        var least = Deadline.in(WARM_UP);
-        var last = Deadline.in(LONGEST_WARM_UP);
-        boolean quiet = false;
-        while (!last.passed() && !(quiet && least.passed())) {
-            long compiled = compileMillis();
-            var look = Deadline.in(QUIET);
-            while (!look.passed()) {
-                step.run();
-            }
-            quiet = compileMillis() - compiled <= QUIET_MILLIS;
-        }
-        if (!quiet) {
-            System.out.println("# the compilers were still busy when rows began");
-        }
+    private void warmUp(WarmUp.Step step) throws Exception {
+        WarmUp.until(WARM_UP, this::compileMillis, step);
     }
 
     private long compileMillis() {
