@@ -3,24 +3,26 @@ package io.kvferry.benchmarks.disk;
 
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.benchmarks.Folders;
+import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.Tool;
+import io.kvferry.benchmarks.WarmUp;
 
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The lines of the table for one shape of blocks: the same work by the store and by each limit,
 /// round by round.
 ///
 /// Threading: one thread.
 final class DiskRounds {
-    private static final long WARM_UP_NANOS = 5_000_000_000L;
-    private static final int LEAST_WARM_UPS = 40;
+    private static final Duration WARM_UP = Duration.ofSeconds(2);
 
     /// For the page cache of a turn, for the memory that a limit moves, and as much again.
     private static final long HOST_MEMORY = 3;
@@ -194,22 +196,20 @@ final class DiskRounds {
         return "limit-" + who + "-" + round;
     }
 
-    /// Saves and loads blocks of this shape until the compiler is done with what they run: a row of
-    /// large blocks has too few of them for that.
-    private void warmUp() throws IOException {
-        var compiler = ManagementFactory.getCompilationMXBean();
+    /// Saves and loads blocks of this shape before the first turn: a row of large blocks has too
+    /// few of them to get it compiled.
+    private void warmUp() throws Exception {
         var at = folder.resolve("warm-up");
-        long end = System.nanoTime() + WARM_UP_NANOS;
+        var count = new AtomicInteger();
         try (var store = new StoreRun(at, block, 32 * run, run, threads, direct, true)) {
-            for (int round = 0; System.nanoTime() < end; round++) {
-                long compiled = compiler.getTotalCompilationTime();
-                store.nameBlocks("warm-up-" + round);
-                store.run(true);
-                store.run(false);
-                if (round >= LEAST_WARM_UPS && compiler.getTotalCompilationTime() == compiled) {
-                    break;
-                }
-            }
+            WarmUp.until(
+                    WARM_UP,
+                    () -> ProcessCost.now().compileMillis(),
+                    () -> {
+                        store.nameBlocks("warm-up-" + count.getAndIncrement());
+                        store.run(true);
+                        store.run(false);
+                    });
         }
         Folders.delete(at);
     }

@@ -39,7 +39,7 @@ import java.util.stream.IntStream;
 public final class HandOffBenchmark extends Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
-    private static final int ROUNDS = 5;
+    private static final int ROUNDS = 9;
     private static final List<String> WAYS =
             List.of("tcp", "same-host", "p2p", "disk", "disk-defaults");
 
