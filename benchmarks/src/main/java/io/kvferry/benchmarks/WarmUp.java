@@ -7,16 +7,15 @@ import java.time.Duration;
 import java.util.function.LongSupplier;
 
 /// Runs what is to be measured until the compilers of all JVMs that take part are done with it. On
-/// two processors they have none to spare beside it, and take what a first round would be blamed
-/// for.
+/// two processors the compilers compete with what is measured, and the first rounds would include
+/// their time.
 public final class WarmUp {
     private static final Duration LONGEST = Duration.ofSeconds(30);
 
-    /// The compilers are done when they have compiled for no more than so many milliseconds in so
-    /// long a time.
-    private static final Duration QUIET = Duration.ofSeconds(1);
+    private static final Duration LOOK = Duration.ofSeconds(1);
 
-    private static final long QUIET_MILLIS = 30;
+    /// The compilers are done when they have compiled for less of the time of a look.
+    private static final double QUIET = 0.03;
 
     private WarmUp() {}
 
@@ -26,25 +25,30 @@ public final class WarmUp {
         void run() throws Exception;
     }
 
-    /// Repeats the step, and says so when the compilers were still busy after the longest time.
+    /// Repeats the step, and prints a line when the compilers were still busy after the longest
+    /// time.
     ///
-    /// @param least time that it takes, since the compilers also rest before they begin
+    /// @param what is to be measured, for that line
+    /// @param least time that it takes: the compilers also rest before they begin
     /// @param compileMillis for which the compilers of all JVMs have compiled so far
-    public static void until(Duration least, LongSupplier compileMillis, Step step)
+    public static void until(String what, Duration least, LongSupplier compileMillis, Step step)
             throws Exception {
         var earliest = Deadline.in(least);
         var latest = Deadline.in(LONGEST);
         boolean quiet = false;
         while (!latest.passed() && !(quiet && earliest.passed())) {
             long compiled = compileMillis.getAsLong();
-            var look = Deadline.in(QUIET);
+            long began = System.nanoTime();
+            var look = Deadline.in(LOOK);
             while (!look.passed()) {
                 step.run();
             }
-            quiet = compileMillis.getAsLong() - compiled <= QUIET_MILLIS;
+            double millis = (System.nanoTime() - began) / 1e6; // a step may take longer than a look
+            quiet = compileMillis.getAsLong() - compiled <= QUIET * millis;
         }
         if (!quiet) {
-            System.out.println("# the compilers were still busy when what follows was measured");
+            System.out.println(
+                    "# " + what + ": the compilers were still busy when it was measured");
         }
     }
 }

@@ -22,7 +22,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 ///
 /// Threading: one thread.
 final class DiskRounds {
-    private static final Duration WARM_UP = Duration.ofSeconds(2);
+    private static final Duration WARM_UP = Duration.ofSeconds(4);
 
     /// For the page cache of a turn, for the memory that a limit moves, and as much again.
     private static final long HOST_MEMORY = 3;
@@ -203,6 +203,7 @@ final class DiskRounds {
         var count = new AtomicInteger();
         try (var store = new StoreRun(at, block, 32 * run, run, threads, direct, true)) {
             WarmUp.until(
+                    (block >> 10) + " KiB, " + run + " per file",
                     WARM_UP,
                     () -> ProcessCost.now().compileMillis(),
                     () -> {

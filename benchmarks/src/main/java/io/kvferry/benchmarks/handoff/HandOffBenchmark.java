@@ -49,6 +49,9 @@ public final class HandOffBenchmark extends Benchmark {
     /// Least time of hand-offs of a size before those that are measured.
     private static final Duration WARM_UP = Duration.ofSeconds(3);
 
+    /// Of hand-offs before those of any size, so that what runs once for each is compiled.
+    private static final int WARM_TOKENS = 512;
+
     @Option(names = "--tokens", split = ",", description = "Lengths of the prompts.")
     private int @Nullable [] tokens;
 
@@ -136,7 +139,7 @@ public final class HandOffBenchmark extends Benchmark {
     private static void measure(
             Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
             throws Exception {
-        int longest = Arrays.stream(sizes).max().orElseThrow();
+        int longest = Math.max(WARM_TOKENS, Arrays.stream(sizes).max().orElseThrow());
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
             prefill.awaitReady();
             try (var decode = new EngineProcess(route.decodeConfig(), longest, "loaded")) {
@@ -155,17 +158,23 @@ public final class HandOffBenchmark extends Benchmark {
                 route.reset();
                 first[i] = send(route, prefill, decode, "first-" + i, sizes[i]);
             }
+            if (Arrays.stream(sizes).noneMatch(size -> size == WARM_TOKENS)) {
+                warmUp(route, prefill, decode, WARM_TOKENS, first[sizes.length - 1]);
+            }
             for (int i = 0; i < sizes.length; i++) {
                 row(route, prefill, decode, sizes[i], first[i], limit, table);
             }
         }
     }
 
-    private static void warmUp(Route route, EngineProcess prefill, EngineProcess decode, int tokens)
+    /// @param last hand-off of these engines
+    private static void warmUp(
+            Route route, EngineProcess prefill, EngineProcess decode, int tokens, Route.Pair last)
             throws Exception {
-        var compiled = new AtomicLong();
+        var compiled = new AtomicLong(last.compileMillis());
         var count = new AtomicInteger();
         WarmUp.until(
+                route.connector() + ", " + tokens + " tokens",
                 WARM_UP,
                 compiled::get,
                 () -> {
@@ -184,7 +193,7 @@ public final class HandOffBenchmark extends Benchmark {
             Optional<? extends Limit> limit,
             Table table)
             throws Exception {
-        warmUp(route, prefill, decode, tokens);
+        warmUp(route, prefill, decode, tokens, first);
         var pairs = new Route.Pair[ROUNDS];
         var limits = new Limit.Cost[ROUNDS];
         var ratios = new double[ROUNDS];

@@ -119,7 +119,7 @@ final class Sweep implements AutoCloseable {
     void latency(int count) throws Exception {
         var ranges = Ranges.of(memory.address(), target.address, 4096);
         var nanos = new long[count];
-        warmUp(() -> readTimes(ranges, nanos));
+        warmUp("latency", () -> readTimes(ranges, nanos));
         for (int round = 0; round < rounds; round++) {
             long before = Allocation.ofAllThreads();
             readTimes(ranges, nanos);
@@ -162,19 +162,22 @@ final class Sweep implements AutoCloseable {
     /// only when they meet would be compiled in the first rounds of that row.
     private void warmUp(List<Shape> shapes) throws Exception {
         var rows = shapes.stream().map(this::workers).toList();
-        warmUp(() -> {
-            for (var workers : rows) {
-                int count = (int) Math.max(1, WARM_UP_BYTES / workers[0].bytes());
-                for (Worker worker : workers) {
-                    worker.time(1, count);
-                }
-                runAll(workers, Worker::work, count);
-            }
-        });
+        var first = shapes.getFirst();
+        warmUp(
+                first.operation() + " by " + first.threads() + " threads",
+                () -> {
+                    for (var workers : rows) {
+                        int count = (int) Math.max(1, WARM_UP_BYTES / workers[0].bytes());
+                        for (Worker worker : workers) {
+                            worker.time(1, count);
+                        }
+                        runAll(workers, Worker::work, count);
+                    }
+                });
     }
 
-    private void warmUp(WarmUp.Step step) throws Exception {
-        WarmUp.until(WARM_UP, this::compileMillis, step);
+    private void warmUp(String what, WarmUp.Step step) throws Exception {
+        WarmUp.until(way + ", " + what, WARM_UP, this::compileMillis, step);
     }
 
     private long compileMillis() {

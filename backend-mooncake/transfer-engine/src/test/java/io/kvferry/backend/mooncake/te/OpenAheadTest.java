@@ -50,7 +50,7 @@ class OpenAheadTest {
 
     private static final int SLOT = 96 << 10;
 
-    /// Of many pieces, between which a copy may be ended.
+    /// Of several pieces, between which a copy may be ended.
     private static final int LARGE = 18 << 20;
 
     private static final int PORTS = 4;

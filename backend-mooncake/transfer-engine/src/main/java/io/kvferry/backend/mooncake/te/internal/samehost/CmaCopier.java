@@ -19,7 +19,7 @@ import java.lang.foreign.Arena;
 ///
 /// Threading: the thread that holds the mark.
 public final class CmaCopier implements SameHostCopier {
-    /// That one call copies at most.
+    /// Most bytes that one call copies.
     private static final long CALL_BYTES = 4 << 20;
 
     private final ControlPage control;

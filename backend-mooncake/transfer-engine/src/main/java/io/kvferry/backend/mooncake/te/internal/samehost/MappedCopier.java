@@ -14,11 +14,12 @@ import java.lang.foreign.MemorySegment;
 
 /// Copies to and from a peer's shared regions that this process has mapped.
 ///
-/// A range is copied as a whole where it fits into a call, else in pieces of about equal length:
-/// the JDK writes past the caches what it copies in one piece of 2.5 MiB or more (HotSpot on x86
-/// with AVX-512), which takes two thirds of the time.
+/// What a slice has of a range is copied as a whole where it fits into a call, else in pieces of
+/// about equal length: HotSpot on x86 with AVX-512 writes past the caches what it copies in one
+/// piece of 2.5 MiB or more. Copies of 1 GiB by two threads took 88 ms in pieces of 2 MiB, and 58
+/// in pieces of 3.
 public final class MappedCopier implements SameHostCopier {
-    /// That one call copies at most.
+    /// Most bytes that one call copies.
     static final long CALL_BYTES = 8 << 20;
 
     private static final long PAGE = 4096;

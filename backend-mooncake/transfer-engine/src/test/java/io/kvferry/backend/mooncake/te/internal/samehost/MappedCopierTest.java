@@ -175,6 +175,14 @@ class MappedCopierTest {
         long copied = length / 3 / 4096 * 4096 + 4096; // a third, to a whole page
         assertThat(Bytes.mismatch(far, 0, copied, 1)).isEqualTo(-1);
         assertThat(far.asSlice(copied).mismatch(arena.allocate(BYTES - copied))).isEqualTo(-1);
+
+        announced = 0;
+        pieces = 0;
+        assertThat(copier.carry(job(0, () -> {}), 0, Slice.cut(ranges, 1)[0])).isTrue();
+        assertThat(announced).isEqualTo(3);
+        assertThat(pieces).isEqualTo(3);
+        assertThat(Bytes.mismatch(far, 0, length, 1)).isEqualTo(-1);
+        assertThat(far.asSlice(length).mismatch(arena.allocate(BYTES - length))).isEqualTo(-1);
     }
 
     @Test
