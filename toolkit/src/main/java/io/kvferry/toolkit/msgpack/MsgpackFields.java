@@ -41,6 +41,7 @@ public final class MsgpackFields {
 
     private final MessageUnpacker in;
     private final long length;
+    private final int mostItems;
     private String field = "$";
 
     /// A step of reading.
@@ -56,8 +57,14 @@ public final class MsgpackFields {
     }
 
     public MsgpackFields(byte[] message) {
-        in = STRICT.newUnpacker(message);
-        length = message.length;
+        this(message, Integer.MAX_VALUE);
+    }
+
+    /// @param mostItems of one array or map, for messages of whose bytes one may become an object
+    public MsgpackFields(byte[] message, int mostItems) {
+        this.in = STRICT.newUnpacker(message);
+        this.length = message.length;
+        this.mostItems = mostItems;
     }
 
     /// Reads a whole message that is one map with string keys, each at most once.
@@ -203,6 +210,9 @@ public final class MsgpackFields {
                             + " items, "
                             + (length - in.getTotalReadBytes())
                             + " bytes are left");
+        }
+        if (count > mostItems) {
+            throw malformed("announces " + count + " items, more than " + mostItems);
         }
         return count;
     }

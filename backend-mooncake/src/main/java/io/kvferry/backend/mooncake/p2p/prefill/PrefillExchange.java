@@ -25,6 +25,7 @@ final class PrefillExchange {
     private final long echo;
     private final Deadline writeBy;
     private final Set<String> open;
+    private final String decoder;
     private boolean gone;
     private Runnable afterwards = () -> {};
 
@@ -42,6 +43,9 @@ final class PrefillExchange {
         this.echo = echo;
         this.writeBy = writeBy;
         this.open = new HashSet<>(message.reqBlocks().keySet());
+        var reader = message.extension().map(PeerExtension::reader).orElse("");
+        this.decoder =
+                reader.isEmpty() ? message.segmentName() + "#" + message.remoteTpRank() : reader;
     }
 
     XferMetadata message() {
@@ -56,10 +60,10 @@ final class PrefillExchange {
         return writeBy;
     }
 
-    /// The decoder worker, as far as it can be told apart.
+    /// The decoder worker, as far as it can be told apart. One string for all of its requests: they
+    /// are kept for long.
     String decoder() {
-        var reader = message.extension().map(PeerExtension::reader).orElse("");
-        return reader.isEmpty() ? message.segmentName() + "#" + message.remoteTpRank() : reader;
+        return decoder;
     }
 
     boolean isOpen(String request) {

@@ -48,11 +48,18 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
+    /// Of longer transfer ids nothing is kept that a stranger may have made up.
+    private static final int LONGEST_KEPT = 1024;
+
     /// Waiting requests of one host, so that it does not crowd the others out.
     public static final int MAX_WAITING_OF_HOST = 1 << 14;
 
     /// Messages of decoders that are not answered in full, see [FairRoom].
     private static final long MAX_OPEN_BYTES = 256L << 20;
+
+    /// In vLLM's words.
+    private static final Failure LATE =
+            new Failure(ErrorCode.TIMEOUT, "Timeout waiting for P side ready.");
 
     private final SideChannel channel;
     private final PlanCache plans;
@@ -68,7 +75,8 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     private final Map<String, String> ended = new RecentMap<>(MAX_ENDED);
     private final Map<SideChannel.Asker, List<PrefillExchange>> exchanges = new HashMap<>();
 
-    /// Slots whose decoders have gone before anything was heard of the prefill.
+    /// Slots whose decoders have gone, or were told that they have waited too long, before anything
+    /// was heard of the prefill.
     private final Map<String, PrefillSlot> abandoned = new RecentMap<>(MAX_ENDED);
 
     private final Map<String, Integer> waitingOfHost = new HashMap<>();
@@ -181,7 +189,8 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                                 if (report.isPresent()) {
                                     hear(asker, report.get());
                                 } else {
-                                    accept(asker, XferDecoder.request(bytes), 2L * bytes.length);
+                                    var message = XferDecoder.request(bytes);
+                                    accept(asker, message, 2L * bytes.length + message.heapBytes());
                                 }
                             } catch (KvFerryException e) {
                                 reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
@@ -341,28 +350,33 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                 exchange,
                 (slot, ask) -> {
                     late.add(ask.request());
-                    if (!slot.expected() && slot.waiting().isEmpty()) {
-                        slots.remove(slot.transferId());
-                    }
+                    dealtWith(slot, ask, LATE);
                 });
-        exchange.failed(late, "Timeout waiting for P side ready.");
+        exchange.failed(late, LATE.message());
     }
 
-    /// The prefill may come yet; the decoder counts as dealt with then, so that nothing is held for
-    /// it.
     private void abandon(PrefillExchange exchange) {
         exchange.gone();
         carrier.gone(exchange);
+        var failure = PushQueue.gone(exchange);
         takeWaiting(
                 exchange,
                 (slot, ask) -> {
                     outbox.count("mooncake_num_abandoned_reqs");
-                    slot.abandon(ask, PushQueue.gone(ask));
-                    if (!slot.expected() && slot.waiting().isEmpty()) {
-                        slots.remove(slot.transferId());
-                        abandoned.put(slot.transferId(), slot);
-                    }
+                    dealtWith(slot, ask, failure);
                 });
+    }
+
+    /// The prefill of a request that does not wait any more may come yet; its decoder counts as
+    /// dealt with then, so that nothing is held for it.
+    private void dealtWith(PrefillSlot slot, Ask ask, Failure failure) {
+        slot.abandon(ask, failure);
+        if (!slot.expected() && slot.waiting().isEmpty()) {
+            slots.remove(slot.transferId());
+            if (slot.transferId().length() <= LONGEST_KEPT) {
+                abandoned.put(slot.transferId(), slot);
+            }
+        }
     }
 
     /// Takes out what of an exchange waits for its prefill.

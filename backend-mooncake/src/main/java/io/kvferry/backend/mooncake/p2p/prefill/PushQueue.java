@@ -179,7 +179,7 @@ final class PushQueue {
         if (job.ask().exchange().isGone()) {
             // Nobody waits for the answer, and somebody else may have its port and addresses by
             // now.
-            end(job, 0, Optional.of(gone(job.ask())));
+            end(job, 0, Optional.of(gone(job.ask().exchange())));
             return;
         }
         var plan = job.ask().exchange().plan();
@@ -260,10 +260,9 @@ final class PushQueue {
         }
     }
 
-    static Failure gone(Ask ask) {
+    static Failure gone(PrefillExchange exchange) {
         return new Failure(
-                ErrorCode.PEER_LOST,
-                "decoder " + ask.exchange().decoder() + " has gone since it asked");
+                ErrorCode.PEER_LOST, "decoder " + exchange.decoder() + " has gone since it asked");
     }
 
     private void end(Job job, long bytes, Optional<Failure> problem) {

@@ -17,11 +17,22 @@ import java.util.Set;
 /// Reads the side channel's messages: every [Generation] of the request, the response, keys in any
 /// order, unknown keys ignored, types strict. Every fault of the bytes is [ErrorCode#PROTOCOL].
 public final class XferDecoder {
+    /// Requests, blocks of a group, regions: more than any decoder has.
+    private static final int MOST_ITEMS = 1 << 17;
+
+    /// Lists of block ids in a message. One of a byte becomes an array of 16 bytes and more.
+    private static final int MOST_LISTS = 1 << 18;
+
+    /// Characters of what is kept as a name: a host has 253 at most.
+    private static final int LONGEST_NAME = 1024;
+
+    private static final int[] NO_BLOCKS = {};
+
     private XferDecoder() {}
 
     /// Reads a request of any generation.
     public static XferMetadata request(byte[] message) {
-        var fields = new RequestFields(new MsgpackFields(message));
+        var fields = new RequestFields(new MsgpackFields(message, MOST_ITEMS));
         fields.in.fields(fields::read);
         try {
             return fields.build();
@@ -92,6 +103,7 @@ public final class XferDecoder {
         private final MsgpackFields in;
         private final Set<Field> present = EnumSet.noneOf(Field.class);
         private final Map<String, RequestBlocks> reqBlocks = new LinkedHashMap<>();
+        private int lists;
         private boolean flat;
         private boolean nested;
         private String hostname = "";
@@ -126,7 +138,7 @@ public final class XferDecoder {
             }
             present.add(field);
             switch (field) {
-                case REMOTE_HOSTNAME -> hostname = in.string();
+                case REMOTE_HOSTNAME -> hostname = name();
                 case REMOTE_PORT -> port = in.int32();
                 case REMOTE_TP_SIZE -> tpSize = in.int32();
                 case REMOTE_TP_RANK -> tpRank = in.int32();
@@ -142,14 +154,22 @@ public final class XferDecoder {
                 case REMOTE_PP_SIZE -> ppSize = in.int32();
                 case LAYOUT_ID -> layoutId = in.int64();
                 case REQUEST_IDS -> throw in.malformed("messages of G1 are not spoken");
-                case KVFERRY_NAMESPACE -> namespace = in.string();
-                case KVFERRY_LAYOUT -> layout = in.string();
-                case KVFERRY_INCARNATION -> incarnation = in.string();
+                case KVFERRY_NAMESPACE -> namespace = name();
+                case KVFERRY_LAYOUT -> layout = name();
+                case KVFERRY_INCARNATION -> incarnation = name();
                 case KVFERRY_WRITE_WITHIN_MS -> writeWithinMillis = in.int64();
                 case KVFERRY_GRANTS -> grants = readGrants();
-                case KVFERRY_READER -> reader = in.string();
+                case KVFERRY_READER -> reader = name();
             }
             return true;
+        }
+
+        private String name() {
+            var name = in.string();
+            if (name.length() > LONGEST_NAME) {
+                throw in.malformed("longer than " + LONGEST_NAME + " characters");
+            }
+            return name;
         }
 
         private void readReqBlocks() {
@@ -172,14 +192,21 @@ public final class XferDecoder {
                 return List.of(blockIds(count));
             }
             nested = true;
-            var lists = new ArrayList<int[]>(count);
-            for (int i = 0; i < count; i++) {
-                lists.add(blockIds(in.arrayCount()));
+            lists += count;
+            if (lists > MOST_LISTS) {
+                throw in.malformed("more than " + MOST_LISTS + " lists of blocks");
             }
-            return lists;
+            var groups = new ArrayList<int[]>(count);
+            for (int i = 0; i < count; i++) {
+                groups.add(blockIds(in.arrayCount()));
+            }
+            return groups;
         }
 
         private int[] blockIds(int count) {
+            if (count == 0) {
+                return NO_BLOCKS;
+            }
             var ids = new int[count];
             for (int i = 0; i < count; i++) {
                 ids[i] = blockId();

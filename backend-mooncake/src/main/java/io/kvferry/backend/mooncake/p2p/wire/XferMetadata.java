@@ -32,6 +32,11 @@ public record XferMetadata(
     /// Of ranks in either direction: their product and sums fit an int.
     private static final int MOST_RANKS = 1 << 14;
 
+    /// Of the objects that a request is made of, and of the slot where it waits.
+    private static final int REQUEST_BYTES = 1024;
+
+    private static final int LIST_BYTES = 24;
+
     public XferMetadata {
         Objects.requireNonNull(generation, "generation");
         Objects.requireNonNull(remoteHostname, "remoteHostname");
@@ -62,6 +67,19 @@ public record XferMetadata(
         return remoteHostname.indexOf(':') >= 0 && !remoteHostname.startsWith("[")
                 ? "[" + remoteHostname + "]:" + remotePort
                 : remoteHostname + ":" + remotePort;
+    }
+
+    /// Heap that its requests take while they wait, about.
+    public long heapBytes() {
+        long bytes = 0;
+        for (var entry : reqBlocks.entrySet()) {
+            var wanted = entry.getValue();
+            bytes += REQUEST_BYTES + entry.getKey().length() + wanted.transferId().length();
+            for (int[] group : wanted.groups()) {
+                bytes += LIST_BYTES + (long) Integer.BYTES * group.length;
+            }
+        }
+        return bytes;
     }
 
     /// The same request referring to a layout that the receiver has echoed before.

@@ -161,6 +161,11 @@ class PrefillServiceTest {
 
         /// @param ids blocks that are asked for, none for the release of the prefiller's
         void asks(Decoder decoder, int... ids) {
+            asks(decoder, 60_000, ids);
+        }
+
+        /// @param millis for which the decoder waits
+        void asks(Decoder decoder, long millis, int[] ids) {
             var name = "r-" + decoder.host();
             var wanted =
                     ids.length == 0
@@ -176,7 +181,7 @@ class PrefillServiceTest {
                                     "",
                                     "LBHNC",
                                     "",
-                                    60_000,
+                                    millis,
                                     Map.of(),
                                     "reader-" + decoder.host())));
         }
@@ -222,6 +227,23 @@ class PrefillServiceTest {
             p.service.onRequest(
                     reads, new ReadReport(ReadOffer.decode(offer).ticket(), "").encode());
             assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
+        }
+    }
+
+    /// It computes the prompt itself, and asks no more.
+    @Test
+    void nothingIsHeldForADecoderThatWasToldThatItHasWaitedTooLong() throws Exception {
+        for (boolean expected : new boolean[] {true, false}) {
+            try (var p = new Offering()) {
+                if (expected) {
+                    p.service.expect("x");
+                }
+                var late = new Decoder("late");
+                p.asks(late, 50, new int[] {1});
+                assertThat(next(late).errReqs()).containsExactly("r-late");
+                p.ready();
+                assertThat(p.ended()).singleElement().isInstanceOf(Completion.Failed.class);
+            }
         }
     }
 

@@ -396,6 +396,68 @@ class XferCodecTest {
         refused(HexFormat.of().parseHex("df7fffffff"), "2147483647");
     }
 
+    /// They are kept with each of a decoder's requests.
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "remote_hostname",
+                "kvferry_namespace",
+                "kvferry_layout",
+                "kvferry_incarnation",
+                "kvferry_reader"
+            })
+    void refusesNamesThatNothingHas(String field) throws IOException {
+        refused(map(field, "h".repeat(1025)), "longer than 1024 characters - at `" + field + "`");
+    }
+
+    /// 16 MiB of empty lists became 335 MB of heap.
+    @Test
+    void refusesMoreRequestsAndListsThanADecoderHas() throws IOException {
+        refused(requests(1, 1 << 17 | 1), "announces 131073 items");
+        refused(requests(3, 100_000), "more than 262144 lists of blocks");
+        refused(requests(1 << 17 | 1, 0), "announces 131073 items");
+        assertThatThrownBy(() -> XferDecoder.request(requests(2, 100_000)))
+                .as("as far as it is read")
+                .hasMessageContaining("missing required field");
+    }
+
+    /// The beginning of a message with so many requests for so many empty lists each.
+    private static byte[] requests(int count, int lists) throws IOException {
+        try (var out = MessagePack.newDefaultBufferPacker()) {
+            out.packMapHeader(1).packString("req_blocks").packMapHeader(count);
+            for (int i = 0; i < count; i++) {
+                out.packString("r" + i).packArrayHeader(2).packString("x").packArrayHeader(lists);
+                for (int list = 0; list < lists; list++) {
+                    out.packArrayHeader(0);
+                }
+            }
+            return out.toByteArray();
+        }
+    }
+
+    /// As long as they wait, all of it is kept.
+    @Test
+    void knowsWhatItsRequestsTakeOfTheHeap() {
+        var none = sample(Generation.G7, 1);
+        var blocks = new LinkedHashMap<String, RequestBlocks>();
+        for (int i = 0; i < 10; i++) {
+            blocks.put("r" + i, new RequestBlocks("x", List.of(new int[1000], new int[0])));
+        }
+        var many =
+                new XferMetadata(
+                        none.generation(),
+                        none.remoteHostname(),
+                        none.remotePort(),
+                        none.remoteTpSize(),
+                        none.remoteTpRank(),
+                        blocks,
+                        none.regions(),
+                        none.remotePpSize(),
+                        none.layoutId(),
+                        none.extension());
+        assertThat(many.heapBytes()).isBetween(10 * (4000L + 16 + 500), 10 * (4000L + 2000));
+    }
+
     @Test
     void randomDamageNeverEscapesTheErrorCode() {
         long seed = System.nanoTime();
