@@ -5,11 +5,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// One named thread that runs what others post, in order: the owner of a service's state.
 ///
@@ -31,6 +33,11 @@ public final class SerialLoop implements AutoCloseable {
 
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
 
+    /// Of queueing a piece of own work: five seconds in all.
+    static final int MOST_ATTEMPTS = 500;
+
+    private static final long PAUSE_NANOS = 10_000_000;
+
     private final ThreadPoolExecutor executor;
     private final FairRoom room = new FairRoom(MAX_OFFERED, MAX_OFFERED_BYTES);
 
@@ -41,18 +48,33 @@ public final class SerialLoop implements AutoCloseable {
     /// @param threads makes the one thread, now: work that is posted must not wait for memory for
     ///   it
     SerialLoop(ThreadFactory threads) {
-        executor =
-                new ThreadPoolExecutor(
-                        1, 1, 0, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads);
+        this(threads, new LinkedBlockingQueue<>());
+    }
+
+    /// @param queue without a bound
+    SerialLoop(ThreadFactory threads, BlockingQueue<Runnable> queue) {
+        executor = new ThreadPoolExecutor(1, 1, 0, TimeUnit.SECONDS, queue, threads);
         executor.prestartCoreThread();
     }
 
-    /// Runs it unless the loop is closed.
+    /// Runs it unless the loop is closed. Waits for memory to queue it for some seconds: it may be
+    /// the end of a transfer, which nobody says twice.
+    ///
+    /// @throws OutOfMemoryError when there was none
     public void post(Runnable work) {
-        try {
-            executor.execute(guarded(work));
-        } catch (RejectedExecutionException e) {
-            LOG.debug("work after close dropped: {}", e.toString());
+        for (int attempt = 1; ; attempt++) {
+            try {
+                executor.execute(guarded(work));
+                return;
+            } catch (RejectedExecutionException e) {
+                LOG.debug("work after close dropped: {}", e.toString());
+                return;
+            } catch (OutOfMemoryError e) {
+                if (attempt == MOST_ATTEMPTS) {
+                    throw e;
+                }
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
         }
     }
 

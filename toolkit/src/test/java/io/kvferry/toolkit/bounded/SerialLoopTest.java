@@ -10,6 +10,7 @@ import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -37,6 +38,31 @@ class SerialLoopTest {
         boolean interrupted = Thread.interrupted();
         assertThat(awaited).isTrue();
         assertThat(interrupted).isTrue();
+    }
+
+    /// The end of a transfer that was not queued left its blocks on loan for ever.
+    @Test
+    void ownWorkIsQueuedWhenThereIsMemoryAgain() throws Exception {
+        var refusals = new AtomicInteger(3);
+        var queue =
+                new LinkedBlockingQueue<Runnable>() {
+                    @Override
+                    public boolean offer(Runnable work) {
+                        if (refusals.getAndDecrement() > 0) {
+                            throw new OutOfMemoryError("no memory, says the test");
+                        }
+                        return super.offer(work);
+                    }
+                };
+        try (var loop = new SerialLoop(Thread.ofPlatform().daemon(true).factory(), queue)) {
+            var done = new CountDownLatch(1);
+            loop.post(done::countDown);
+            assertThat(done.await(30, TimeUnit.SECONDS)).isTrue();
+            refusals.set(Integer.MAX_VALUE);
+            assertThatThrownBy(() -> loop.post(done::countDown))
+                    .isInstanceOf(OutOfMemoryError.class);
+            assertThat(refusals).hasValue(Integer.MAX_VALUE - SerialLoop.MOST_ATTEMPTS);
+        }
     }
 
     /// A loop that got its thread with the first work lost that work.
