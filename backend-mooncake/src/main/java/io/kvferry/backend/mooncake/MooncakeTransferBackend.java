@@ -240,7 +240,9 @@ final class MooncakeTransferBackend implements TransferBackend {
                                         .map(peer -> peer.section().incarnation())
                                         .orElse(""),
                                 0,
-                                far.knownPeer().map(peer -> peer.section().memoryKey()).orElse(0L),
+                                far.knownPeer()
+                                        .map(peer -> peer.section().memoryKey())
+                                        .orElse(engine.memoryKey()),
                                 request.notification()
                                         .map(bytes ->
                                                 Notifications.encode(context.self(), bytes))));

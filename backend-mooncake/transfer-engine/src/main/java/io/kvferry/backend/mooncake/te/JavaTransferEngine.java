@@ -149,6 +149,8 @@ public final class JavaTransferEngine implements TransferEngine {
                         helpers,
                         new AtomicLong(new SecureRandom().nextLong()),
                         segmentName,
+                        incarnation,
+                        grants,
                         () -> closed);
         this.publisher =
                 parts.add(
@@ -404,7 +406,17 @@ public final class JavaTransferEngine implements TransferEngine {
         private void end() {
             withdraw(grant);
             if (slot >= 0) {
+                closeShared();
+            }
+        }
+
+        private void closeShared() {
+            try {
                 shared.orElseThrow().closeGrant(slot, grant.extents(), config.drainTimeout());
+            } catch (IllegalStateException e) {
+                if (!closed) { // else the page is gone, and with it all grants
+                    throw e;
+                }
             }
         }
     }

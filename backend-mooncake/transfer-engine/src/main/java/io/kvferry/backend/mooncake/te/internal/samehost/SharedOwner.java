@@ -176,6 +176,7 @@ public final class SharedOwner implements AutoCloseable {
     ///
     /// @param arena lifetime of the mapping
     public Optional<MemorySegment> offer(long bytes, Arena arena) {
+        dropFreedOffers();
         long number = nextNumber();
         Path path = folder.region(number);
         try {
@@ -191,6 +192,7 @@ public final class SharedOwner implements AutoCloseable {
     /// Opens a part of what was offered to peers; -1 when the memory is none, or there is no room
     /// in the page.
     public int open(MemorySegment memory, Access access) {
+        dropFreedOffers();
         for (Offer offer : offers) {
             long offset = memory.address() - offer.memory().address();
             if (offset >= 0 && offset + memory.byteSize() <= offer.memory().byteSize()) {
@@ -209,6 +211,17 @@ public final class SharedOwner implements AutoCloseable {
             }
         }
         return -1;
+    }
+
+    /// Other memory may be at their addresses by now.
+    private void dropFreedOffers() {
+        offers.removeIf(offer -> {
+            boolean freed = !offer.memory().scope().isAlive();
+            if (freed) {
+                RegionFiles.delete(folder.region(offer.file()));
+            }
+            return freed;
+        });
     }
 
     /// Memory that was offered, with the number of its file.

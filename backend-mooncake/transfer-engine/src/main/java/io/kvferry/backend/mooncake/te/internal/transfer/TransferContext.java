@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 
@@ -26,6 +27,8 @@ public record TransferContext(
         Executor helpers,
         AtomicLong tokens,
         String segmentName,
+        String incarnation,
+        GrantTable grants,
         BooleanSupplier closing) {
     /// A name for one attempt to write, never 0 nor used before by any engine.
     long newToken() {

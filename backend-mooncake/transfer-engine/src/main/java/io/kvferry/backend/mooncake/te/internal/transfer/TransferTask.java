@@ -23,7 +23,6 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.lang.foreign.MemorySegment;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -277,39 +276,22 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     }
 
     private void copyLocally() {
-        boolean write = request.operation() == Operation.WRITE;
-        for (int i = 0; i < ranges.size(); i++) {
-            long bytes = ranges.bytes(i);
-            if (bytes == 0) {
-                continue;
-            }
-            Region near = context.regions().find(ranges.localAddress(i), bytes);
-            Region far = context.regions().find(ranges.remoteAddress(i), bytes);
-            if (near == null || far == null || !held.enter(far.gate)) {
-                failedRange = i;
-                throw new KvFerryException(
-                        ErrorCode.PEER_REFUSED,
-                        "range %d: 0x%x+%d is not inside one region of this engine"
-                                .formatted(i, ranges.remoteAddress(i), bytes));
-            }
-            long nearOffset = ranges.localAddress(i) - near.address;
-            long farOffset = ranges.remoteAddress(i) - far.address;
-            if (write) {
-                MemorySegment.copy(near.memory, nearOffset, far.memory, farOffset, bytes);
-            } else {
-                MemorySegment.copy(far.memory, farOffset, near.memory, nearOffset, bytes);
-            }
+        var copy = new LocalCopy(request, context, held);
+        try {
+            copy.run(this::checkOpen);
+        } finally {
+            failedRange = copy.failedRange();
         }
     }
 
     private void checkOpen() {
         ErrorCode reason = givenUp;
         if (reason != null) {
-            throw new KvFerryException(reason, "the transfer was given up before it began");
+            throw new KvFerryException(reason, "the transfer was given up");
         }
         if (request.deadline().passed()) {
             throw new KvFerryException(
-                    ErrorCode.TIMEOUT, "the deadline passed before the transfer began");
+                    ErrorCode.TIMEOUT, "the deadline of the transfer has passed");
         }
     }
 

@@ -13,6 +13,7 @@ import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
@@ -104,6 +105,8 @@ class RefusedThreadsTest {
                 },
                 new AtomicLong(random.nextLong()),
                 "here",
+                "",
+                new GrantTable(),
                 () -> false);
     }
 

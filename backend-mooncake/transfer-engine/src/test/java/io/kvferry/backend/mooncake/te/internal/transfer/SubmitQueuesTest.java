@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
@@ -47,6 +48,8 @@ class SubmitQueuesTest {
                 Runnable::run,
                 new AtomicLong(),
                 "here",
+                "",
+                new GrantTable(),
                 closing);
     }
 
