@@ -100,6 +100,7 @@ public final class JavaTransferEngine implements TransferEngine {
                                 config.sharedMemoryDir(), incarnation, config.crossMemory())
                         : Optional.empty();
         shared.ifPresent(owner -> parts.add(owner, SharedOwner::close));
+        shared.ifPresent(owner -> owner.memoryKey(memoryKey()));
         if (shared.isPresent() && config.crossMemory() && config.crossMemoryPtracer()) {
             ProcessVm.allowAnyPeer();
         }

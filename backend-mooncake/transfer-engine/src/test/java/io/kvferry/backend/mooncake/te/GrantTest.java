@@ -130,6 +130,40 @@ class GrantTest {
         assertThat(here.transfer(write(4096, 16))).isInstanceOf(Completed.class);
     }
 
+    /// A peer that gives itself out for another one does not know its key.
+    @ParameterizedTest
+    @EnumSource
+    void keyedMemoryTakesItsKeyWhicheverWayThePeerIsReached(Way way) {
+        start(way);
+        near.memory().fill((byte) 7);
+        far.close();
+        var memory = arena.allocate(1 << 20, 4096);
+        far =
+                way == Way.CMA
+                        ? there.register(memory, Access.KEYED)
+                        : there.allocate(1 << 20, Access.KEYED, arena);
+        for (long key : new long[] {0, here.memoryKey()}) {
+            assertThat(codeOf(here.transfer(keyed(write(0, 4096), key))))
+                    .isEqualTo(key == 0 ? ErrorCode.PEER_REFUSED : ErrorCode.LEASE_EXPIRED);
+            assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 0)).isZero();
+        }
+        assertThat(here.transfer(keyed(write(0, 4096), there.memoryKey())))
+                .isEqualTo(new Completed(4096, Guarantee.APPLIED, way.path()));
+        assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 4095)).isEqualTo((byte) 7);
+    }
+
+    private static EngineRequest keyed(EngineRequest request, long key) {
+        return new EngineRequest(
+                request.operation(),
+                request.segmentName(),
+                request.ranges(),
+                request.deadline(),
+                "",
+                0,
+                key,
+                request.notification());
+    }
+
     /// The control page lies in a file that anybody of this user can cut short; touching it is an
     /// Error then.
     @ParameterizedTest

@@ -24,13 +24,14 @@ import java.util.Optional;
 /// Layout, native byte order (all parties run on one host): at 0 a magic number, at 8 the version,
 /// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
 /// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
-/// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
-/// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED],
-/// offset in its file, number of that file; a region that is opened gets a number of its own,
-/// positive where users map the file, negative for memory of the owner's own, which users copy by
-/// `ProcessVm`. Then the open capabilities: token (0: free), the first of its extents and their
-/// number. Then one word per user mark: 0 at rest, else a number that is new for each copy, and
-/// beside it the grant that it is made under. Then the extents, as address and length.
+/// be copied), the address of its probe, where it keeps the incarnation once more, and the key of
+/// its memory. Then the regions: number (0: free), address, length, whose highest bit stands for
+/// [Access#GRANTED] and the next for [Access#KEYED], offset in its file, number of that file; a
+/// region that is opened gets a number of its own, positive where users map the file, negative for
+/// memory of the owner's own, which users copy by `ProcessVm`. Then the open capabilities: token
+/// (0: free), the first of its extents and their number. Then one word per user mark: 0 at rest,
+/// else a number that is new for each copy, and beside it the grant that it is made under. Then the
+/// extents, as address and length.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
 /// and clears the word. The owner closes a region or a capability first and then waits for every
@@ -52,14 +53,18 @@ public final class ControlPage {
     static final long BYTES = EXTENTS_AT + EXTENTS * 16L;
 
     private static final long MAGIC = 0x4B56_4645_5252_5931L;
-    private static final long VERSION = 5;
+    private static final long VERSION = 6;
 
     /// In the length of a region: peers write there under a grant only.
     private static final long GRANTED = Long.MIN_VALUE;
 
+    /// The same: peers that name the key of the memory read and write it.
+    private static final long KEYED = 1L << 62;
+
     private static final long INCARNATION_AT = 16;
     private static final long CHANGES_AT = 64;
     private static final long OWNER_AT = 128;
+    private static final long KEY_AT = OWNER_AT + 32;
     private static final long REGIONS_AT = 4096;
     private static final long REGION_BYTES = 40;
     private static final long GRANTS_AT = REGIONS_AT + REGIONS * REGION_BYTES;
@@ -139,6 +144,15 @@ public final class ControlPage {
         return volatileAt(CHANGES_AT);
     }
 
+    /// What peers name who use memory of [Access#KEYED].
+    long memoryKey() {
+        return volatileAt(KEY_AT);
+    }
+
+    void memoryKey(long key) {
+        setVolatile(KEY_AT, key);
+    }
+
     // ---- the owner as a process
 
     /// Empty when it does not let its own memory be copied.
@@ -183,11 +197,15 @@ public final class ControlPage {
     }
 
     long regionBytes(int slot) {
-        return volatileAt(regionAt(slot) + 16) & ~GRANTED;
+        return volatileAt(regionAt(slot) + 16) & ~(GRANTED | KEYED);
     }
 
     Access regionAccess(int slot) {
-        return volatileAt(regionAt(slot) + 16) < 0 ? Access.GRANTED : Access.OPEN;
+        long bytes = volatileAt(regionAt(slot) + 16);
+        if ((bytes & KEYED) != 0) {
+            return Access.KEYED;
+        }
+        return (bytes & GRANTED) != 0 ? Access.GRANTED : Access.OPEN;
     }
 
     /// Offset of the region in its file.
@@ -216,7 +234,13 @@ public final class ControlPage {
             long bytes,
             Access access) {
         setVolatile(regionAt(slot) + 8, address);
-        setVolatile(regionAt(slot) + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
+        long flag =
+                switch (access) {
+                    case OPEN -> 0;
+                    case KEYED -> KEYED;
+                    case GRANTED -> GRANTED;
+                };
+        setVolatile(regionAt(slot) + 16, bytes | flag);
         setVolatile(regionAt(slot) + 24, offset);
         setVolatile(regionAt(slot) + 32, file);
         setVolatile(regionAt(slot), number);

@@ -137,6 +137,11 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
+    /// What peers must name to use memory of [Access#KEYED].
+    public void memoryKey(long key) {
+        control.memoryKey(key);
+    }
+
     /// Memory of one shared region.
     public record Pages(MemorySegment memory, int slot, Path file) {}
 

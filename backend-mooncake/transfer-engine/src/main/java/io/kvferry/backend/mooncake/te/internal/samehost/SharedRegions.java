@@ -61,8 +61,12 @@ public final class SharedRegions {
             Access access,
             @Nullable MemorySegment memory) {
         /// Whether a copy that names this capability (0: none) may touch it at all.
-        public boolean permits(long capability, boolean write) {
-            return access == Access.OPEN || capability != 0 && write;
+        ///
+        /// @param key whether it names the key of the peer's memory
+        public boolean permits(long capability, boolean key, boolean write) {
+            return access == Access.OPEN
+                    || access == Access.KEYED && key
+                    || capability != 0 && write;
         }
     }
 
@@ -70,6 +74,12 @@ public final class SharedRegions {
         this.folder = folder;
         this.control = control;
         this.marks = marks;
+    }
+
+    /// Whether this is the key of the peer's memory, as the peer itself has it: who named the peer
+    /// to us may have lied.
+    public boolean isKey(long key) {
+        return key != 0 && key == control.memoryKey();
     }
 
     /// The peer's regions as they are now. Called while the copy is announced, so that what is

@@ -97,6 +97,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
             // Its owner may keep it outside the page; the socket will tell.
             return Optional.empty();
         }
+        boolean key = token == 0 && peer.regions().isKey(request.memoryKey());
         boolean mapped = true;
         for (int i = 0; i < ranges.size(); i++) {
             long address = ranges.remoteAddress(i);
@@ -105,7 +106,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
                 continue;
             }
             Mapped region = SharedRegions.find(table, address, bytes);
-            if (region == null || !region.permits(token, write())) {
+            if (region == null || !region.permits(token, key, write())) {
                 return Optional.empty(); // the socket will tell why
             }
             mapped &= region.memory() != null;
