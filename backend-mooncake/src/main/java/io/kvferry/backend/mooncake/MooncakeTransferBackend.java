@@ -29,6 +29,7 @@ import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -115,7 +116,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                 }
             } catch (RuntimeException | Error e) { // an escaping one would end all notifications
                 if (!closed.get()) {
-                    LOG.warn("asking for notifications failed", e);
+                    LoopReport.warn(LOG, "asking for notifications failed", e);
                     LockSupport.parkNanos(LISTEN.toNanos());
                 }
             }
@@ -128,7 +129,7 @@ final class MooncakeTransferBackend implements TransferBackend {
             Notifications.Received received = Notifications.decode(notification);
             context.sink().notified(received.from(), received.bytes());
         } catch (RuntimeException | Error e) {
-            LOG.warn("a notification was not delivered", e);
+            LoopReport.warn(LOG, "a notification was not delivered", e);
         }
     }
 

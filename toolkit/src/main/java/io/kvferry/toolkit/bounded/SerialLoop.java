@@ -121,16 +121,8 @@ public final class SerialLoop implements AutoCloseable {
             try {
                 work.run();
             } catch (RuntimeException | Error e) {
-                report(e);
+                LoopReport.error(LOG, "a piece of work failed", e);
             }
         };
-    }
-
-    private static void report(Throwable failure) {
-        try {
-            LOG.error("a piece of work failed", failure);
-        } catch (RuntimeException | Error _) { // no memory for the message either
-            Thread.onSpinWait();
-        }
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Queues, memories and budgets that never grow beyond their bound, and waits.
+/// Queues, memories and budgets that never grow beyond their bound, waits, and what loops that must
+/// go on say of failures.
 @NullMarked
 package io.kvferry.toolkit.bounded;
 

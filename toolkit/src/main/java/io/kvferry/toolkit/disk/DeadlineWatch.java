@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -30,7 +32,7 @@ public final class DeadlineWatch implements Runnable {
             try {
                 pool.expire(System.nanoTime());
             } catch (RuntimeException | Error e) { // a callback's defect must not end the deadlines
-                LOG.warn("a callback threw when its deadline passed", e);
+                LoopReport.warn(LOG, "a callback threw when its deadline passed", e);
             }
         }
     }

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -204,7 +205,7 @@ public final class Exchange implements SideChannel.Call {
         try {
             return answers.onAnswer(message);
         } catch (RuntimeException | Error e) {
-            LOG.error("a handler of answers failed", e);
+            LoopReport.error(LOG, "a handler of answers failed", e);
             SideChannel.guard(address, () -> answers.onLost(Failure.of(e)));
             return SideChannel.Reading.GIVE_UP;
         }

@@ -4,6 +4,7 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -137,7 +138,8 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
                 startAlone(exchange);
             }
         } catch (RuntimeException | Error e) { // want of memory: the others begin all the same
-            LOG.error("{}: an exchange with {} did not begin", name, exchange.address(), e);
+            LoopReport.error(
+                    LOG, "{}: an exchange with {} did not begin", name, exchange.address(), e);
             exchange.lose(Failure.of(e));
             ended(exchange);
         }

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -63,7 +64,7 @@ final class SharedAskers {
         try {
             requests.onRequest(asker, frame.payload());
         } catch (RuntimeException | Error e) {
-            LOG.error("{}: callback failed", name, e);
+            LoopReport.error(LOG, "{}: callback failed", name, e);
             if (open.remove(number, asker)) {
                 refuse(number);
             }

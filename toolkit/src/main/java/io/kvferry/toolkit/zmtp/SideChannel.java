@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
 
@@ -406,7 +407,7 @@ public final class SideChannel implements AutoCloseable {
         try {
             callback.run();
         } catch (RuntimeException | Error e) {
-            LOG.error("{}: callback failed", name, e);
+            LoopReport.error(LOG, "{}: callback failed", name, e);
         }
     }
 }

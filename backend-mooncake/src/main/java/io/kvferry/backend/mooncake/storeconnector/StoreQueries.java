@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -60,7 +61,7 @@ final class StoreQueries implements AutoCloseable {
                 try {
                     answer = question.get();
                 } catch (RuntimeException | Error e) {
-                    LOG.warn("a question to the store failed: {}", e.toString());
+                    LoopReport.warn(LOG, "a question to the store failed", e);
                 }
                 T told = answer;
                 post(() -> then.accept(told));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -117,7 +119,7 @@ final class GpuLoop {
             try {
                 pace = duties.look();
             } catch (RuntimeException | Error e) { // ends no other link
-                log("looking after the GPU failed", e);
+                LoopReport.error(LOG, "looking after the GPU failed", e);
             }
             begun = IDLE;
             idle = worked ? 0 : idle + 1;
@@ -142,15 +144,7 @@ final class GpuLoop {
         try {
             work.run();
         } catch (RuntimeException | Error e) { // a defect in one piece of work ends no other
-            log("a piece of work failed", e);
-        }
-    }
-
-    private static void log(String what, Throwable e) {
-        try {
-            LOG.error(what, e);
-        } catch (RuntimeException | Error again) {
-            // no memory for the message either: the thread goes on
+            LoopReport.error(LOG, "a piece of work failed", e);
         }
     }
 

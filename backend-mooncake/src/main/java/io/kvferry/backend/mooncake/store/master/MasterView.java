@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.store.remote.StoreQuestions;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -171,7 +172,8 @@ public final class MasterView implements AutoCloseable {
             } catch (InterruptedException _) {
                 return;
             } catch (RuntimeException | Error e) {
-                LOG.warn("the list of the master at {} was not read", master.address(), e);
+                LoopReport.warn(
+                        LOG, "the list of the master at {} was not read", master.address(), e);
             }
         }
     }

@@ -79,10 +79,10 @@ public final class Publisher implements AutoCloseable {
         try {
             directory.publish(segmentName, Deadline.in(PATIENCE));
         } catch (RuntimeException | Error e) { // peers must not keep the old document
-            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.toString());
             if (scheduled.compareAndSet(false, true)) {
                 schedule(RETRY);
             }
+            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.toString());
         }
     }
 

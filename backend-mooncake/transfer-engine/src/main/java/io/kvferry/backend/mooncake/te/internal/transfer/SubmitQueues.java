@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -84,17 +85,9 @@ public final class SubmitQueues {
             try {
                 task.run();
             } catch (Throwable t) { // its outcome is there; the next one's turn must come
-                survive(peer, t);
+                LoopReport.warn(LOG, "a transfer to {} left its thread with an error", peer, t);
             }
             task = next(peer);
-        }
-    }
-
-    private static void survive(String peer, Throwable t) {
-        try {
-            LOG.warn("a transfer to {} left its thread with an error", peer, t);
-        } catch (Throwable again) { // no memory for the message either
-            Thread.onSpinWait();
         }
     }
 
