@@ -45,7 +45,7 @@ public final class BootstrapServer implements AutoCloseable {
     static final String KVFERRY_HEADER = "X-Kvferry";
 
     private final BootstrapRegistry registry;
-    private final Semaphore slots = new Semaphore(MAX_PROBES);
+    private final Semaphore probes = new Semaphore(MAX_PROBES);
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<Boolean, Listing> listings = new HashMap<>();
     private final LeaselessWatch watch;
@@ -220,15 +220,18 @@ public final class BootstrapServer implements AutoCloseable {
             answer(exchange, 422, BootstrapJson.detail(String.valueOf(e.getMessage())));
             return;
         }
-        if (!slots.tryAcquire()) { // each may try to reach somebody
-            answer(exchange, 503, BootstrapJson.detail("busy"));
-            return;
-        }
-        BootstrapRegistry.Offer offer;
-        try {
-            offer = settle(registration, host(exchange));
-        } finally {
-            slots.release();
+        var from = host(exchange);
+        var offer = registry.offer(registration, from);
+        if (offer instanceof BootstrapRegistry.Occupied occupied && !occupied.holders().isEmpty()) {
+            if (!probes.tryAcquire()) {
+                answer(exchange, 503, BootstrapJson.detail("busy"));
+                return;
+            }
+            try {
+                offer = replaceTheDead(registration, from, occupied);
+            } finally {
+                probes.release();
+            }
         }
         switch (offer) {
             case BootstrapRegistry.Accepted() -> answer(exchange, 200, "{\"status\":\"ok\"}");
@@ -250,19 +253,18 @@ public final class BootstrapServer implements AutoCloseable {
                 : from.getHostAddress();
     }
 
-    private BootstrapRegistry.Offer settle(WorkerRegistration registration, String from) {
-        var offer = registry.offer(registration, from);
-        if (offer instanceof BootstrapRegistry.Occupied occupied
-                && !occupied.holders().isEmpty()
-                && Probe.answering(occupied.holders().stream().limit(Probe.TOGETHER).toList())
-                        .isEmpty()) {
-            LOG.info(
-                    "{}, but nobody answers there: replaced by {}",
-                    occupied.reason(),
-                    registration.addr());
-            return registry.replace(registration, from, occupied);
+    /// Takes up to seconds: it looks whether the holders of the place answer.
+    private BootstrapRegistry.Offer replaceTheDead(
+            WorkerRegistration registration, String from, BootstrapRegistry.Occupied occupied) {
+        var holders = occupied.holders().stream().limit(Probe.TOGETHER).toList();
+        if (!Probe.answering(holders).isEmpty()) {
+            return occupied;
         }
-        return offer;
+        LOG.info(
+                "{}, but nobody answers there: replaced by {}",
+                occupied.reason(),
+                registration.addr());
+        return registry.replace(registration, from, occupied);
     }
 
     private static void answer(HttpExchange exchange, int status, String json) throws IOException {

@@ -33,7 +33,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 class BootstrapTest {
@@ -384,6 +387,44 @@ class BootstrapTest {
             client.register(base, kvferry("k", 0, 1, "start-1", "tcp://127.0.0.1:9"));
             assertThat(entry().kvferry()).isTrue();
         }
+    }
+
+    /// More registrations that clash with a silent holder than holders are looked at a time.
+    @Test
+    void renewalsNeedNoProbeSlot() throws Exception {
+        var renewed =
+                new WorkerRegistration(
+                        "k", 1, 0, 0, "tcp://127.0.0.1:9", kvferry("k", 0, 1, "1", "-").extra());
+        client.register(base, renewed);
+        var full = new CountDownLatch(1);
+        var done = new AtomicBoolean();
+        try (var silent = new ServerSocket(0, 512, InetAddress.getLoopbackAddress());
+                var strangers = Executors.newVirtualThreadPerTaskExecutor()) {
+            try {
+                for (int i = 1; i <= 80; i++) {
+                    var addr = "tcp://127.0.0.%d:%d".formatted(i, silent.getLocalPort());
+                    var body =
+                            "{\"engine_id\":\"s\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"%s\"}"
+                                    .formatted(addr);
+                    strangers.submit(() -> {
+                        while (!done.get()) {
+                            if (post(body).statusCode() == 503) {
+                                full.countDown();
+                                Thread.sleep(10);
+                            }
+                        }
+                        return null;
+                    });
+                }
+                assertThat(full.await(30, TimeUnit.SECONDS)).as("all slots are taken").isTrue();
+                for (int i = 0; i < 20; i++) {
+                    client.register(base, renewed);
+                }
+            } finally {
+                done.set(true);
+            }
+        }
+        assertThat(client.query(base)).containsKey(1);
     }
 
     @Test
