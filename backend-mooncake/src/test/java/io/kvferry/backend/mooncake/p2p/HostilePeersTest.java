@@ -10,6 +10,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import com.sun.net.httpserver.HttpServer;
+
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
@@ -43,6 +45,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.URI;
 import java.util.ArrayList;
@@ -225,6 +228,36 @@ class HostilePeersTest {
                                 "fake", 0, rank, 0, "tcp://127.0.0.1:" + rank, Optional.empty()));
             }
             assertFailed(load(d), ErrorCode.NOT_FOUND, "incomplete");
+        }
+    }
+
+    /// The first answer from there would count for both ranks, and half of the heads would miss.
+    @Test
+    void aListWithTwoRanksAtOneAddressIsNotAsked() throws Exception {
+        var contacts = new AtomicInteger();
+        var address = fake.listen("127.0.0.1", (asker, bytes) -> serve(asker, bytes, contacts));
+        var list =
+                "{'0':{'engine_id':'fake','worker_addr':{'0':{'0':'%1$s'},'1':{'0':'%1$s'}}}}"
+                        .formatted(address)
+                        .replace('\'', '"')
+                        .getBytes(UTF_8);
+        var listing =
+                HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        listing.createContext(
+                "/query",
+                exchange -> {
+                    exchange.sendResponseHeaders(200, list.length);
+                    exchange.getResponseBody().write(list);
+                    exchange.close();
+                });
+        listing.start();
+        try (var d = decoder(Map.of("trust_answers", true))) {
+            var there = "http://127.0.0.1:" + listing.getAddress().getPort();
+            var load = d.beginDecode(d.request("d-1", 64, 20, prefillAt(there, "fake", "x")), 0);
+            assertFailed(d.await(load), ErrorCode.INCOMPATIBLE, "both at " + address);
+            assertThat(contacts).hasValue(0);
+        } finally {
+            listing.stop(0);
         }
     }
 

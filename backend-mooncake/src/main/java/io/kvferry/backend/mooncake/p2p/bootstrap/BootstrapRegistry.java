@@ -16,9 +16,9 @@ import java.util.function.LongSupplier;
 /// that is gone replaces it, as vLLM does not: that is a restart. Who is gone, the caller finds out
 /// ([Occupied]).
 ///
-/// Workers that say nothing of their engine, as vLLM's, are believed as far as they fit together:
-/// those of an engine come from one host, each has its own address, and a rank counts only with all
-/// ranks before it.
+/// Each worker of an engine has its own address. Workers that say nothing of their engine, as
+/// vLLM's, are believed as far as they fit together: those of an engine come from one host, and a
+/// rank counts only with all ranks before it.
 ///
 /// Threading: any thread.
 final class BootstrapRegistry {
@@ -340,27 +340,17 @@ final class BootstrapRegistry {
                                 version));
     }
 
-    /// A worker without a size that would join an engine of another host, or says that it is where
-    /// another rank is.
+    /// A worker without a size that would join an engine of another host.
     private Optional<Occupied> stranger(
             Engine engine, WorkerRegistration registration, String from) {
-        var rank = new EngineEntry.Rank(registration.tpRank(), registration.ppRank());
-        for (var other : engine.workers.entrySet()) {
-            if (!other.getValue().from().equals(from)) {
+        for (var other : engine.workers.values()) {
+            if (!other.from().equals(from)) {
                 return Optional.of(
                         new Occupied(
                                 "engine "
                                         + engine.engineId
                                         + " has workers that registered from another host",
                                 engine.workers.values().stream().map(Worker::addr).toList(),
-                                version));
-            }
-            if (!other.getKey().equals(rank)
-                    && other.getValue().addr().equals(registration.addr())) {
-                return Optional.of(
-                        new Occupied(
-                                registration.addr() + " is that of another rank of the engine",
-                                List.of(),
                                 version));
             }
         }
@@ -389,9 +379,18 @@ final class BootstrapRegistry {
                             engine.workers.values().stream().map(Worker::addr).toList(),
                             version));
         }
-        var present =
-                engine.workers.get(
-                        new EngineEntry.Rank(registration.tpRank(), registration.ppRank()));
+        var rank = new EngineEntry.Rank(registration.tpRank(), registration.ppRank());
+        for (var other : engine.workers.entrySet()) {
+            if (!other.getKey().equals(rank)
+                    && other.getValue().addr().equals(registration.addr())) {
+                return Optional.of(
+                        new Occupied(
+                                registration.addr() + " is that of another rank of the engine",
+                                List.of(),
+                                version));
+            }
+        }
+        var present = engine.workers.get(rank);
         if (present == null || present.addr().equals(registration.addr())) {
             return Optional.empty();
         }

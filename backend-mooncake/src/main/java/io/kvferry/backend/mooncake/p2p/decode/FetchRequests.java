@@ -70,8 +70,8 @@ public final class FetchRequests {
 
     /// Addresses of the workers that hold parts of our blocks.
     ///
-    /// @throws KvFerryException when sizes do not divide, a worker is missing, or it would not
-    ///   understand the configured generation
+    /// @throws KvFerryException when sizes do not divide, a worker is missing, two of them have one
+    ///   address, or they would not understand the configured generation
     List<String> workers(EngineEntry prefiller) {
         OlderForms.requireUnderstood(settings.generation(), prefiller, rank, kvHeads);
         var partners =
@@ -86,17 +86,30 @@ public final class FetchRequests {
                 }
             }
         }
-        return ranks.stream()
-                .map(wanted ->
-                        Optional.ofNullable(prefiller.workers().get(wanted))
-                                .orElseThrow(() ->
-                                        new KvFerryException(
-                                                ErrorCode.NOT_FOUND,
-                                                "prefiller "
-                                                        + prefiller.engineId()
-                                                        + " lists no worker "
-                                                        + wanted)))
-                .toList();
+        var byAddress = new LinkedHashMap<String, EngineEntry.Rank>();
+        for (var wanted : ranks) {
+            var address = prefiller.workers().get(wanted);
+            if (address == null) {
+                throw new KvFerryException(
+                        ErrorCode.NOT_FOUND,
+                        "prefiller " + prefiller.engineId() + " lists no worker " + wanted);
+            }
+            var other = byAddress.put(address, wanted);
+            if (other != null) {
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE,
+                        "prefiller "
+                                + prefiller.engineId()
+                                + " lists workers "
+                                + other
+                                + " and "
+                                + wanted
+                                + " both at "
+                                + address
+                                + "; give each worker a side channel address of its own");
+            }
+        }
+        return List.copyOf(byAddress.keySet());
     }
 
     /// Whether both transfer engines know write capabilities.

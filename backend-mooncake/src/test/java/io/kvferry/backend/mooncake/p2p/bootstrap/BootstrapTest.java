@@ -314,6 +314,23 @@ class BootstrapTest {
         }
     }
 
+    @Test
+    void twoRanksOfAnEngineAreNotListedAtOneAddress() throws Exception {
+        client.register(base, kvferry("e1", 0, 2, "start-1", "tcp://127.0.0.1:1"));
+        assertThatThrownBy(() ->
+                        client.register(base, kvferry("e1", 1, 2, "start-1", "tcp://127.0.0.1:1")))
+                .hasMessageContaining("tcp://127.0.0.1:1 is that of another rank")
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.PEER_REFUSED));
+        client.register(base, kvferry("e1", 1, 2, "start-1", "tcp://127.0.0.1:2"));
+        assertThat(entry().complete()).isTrue();
+        client.register(base, kvferry("e1", 1, 2, "start-2", "tcp://127.0.0.1:1"));
+        assertThat(entry().workers().values())
+                .as("after a restart")
+                .containsExactly("tcp://127.0.0.1:1");
+    }
+
     /// Its ranks come in any order, and a stranger may add one.
     @Test
     void aRankBehindAGapDoesNotCount() throws Exception {
