@@ -141,23 +141,42 @@ public final class DecodeService implements AutoCloseable {
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
+        } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
+            lose(live, e);
+            return;
+        }
+        try {
             requireMeans(prefiller);
             live.stream()
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
-        } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
-            live.forEach(fetch -> {
-                endings.lose(fetch, Failure.of(e));
-                directory.review(fetch.engine());
-            });
+        } catch (RuntimeException | Error e) {
+            lose(live, e);
+            // The prefiller need not keep the blocks.
+            sendAll(
+                    prefiller,
+                    addresses,
+                    live.stream().map(fetch -> new Fetch(fetch.pull().asRelease())).toList());
             return;
         }
-        live.forEach(fetch -> fetch.asked(prefiller, addresses));
-        live.stream()
+        sendAll(prefiller, addresses, live);
+    }
+
+    private void lose(List<Fetch> group, Throwable why) {
+        group.forEach(fetch -> {
+            endings.lose(fetch, Failure.of(why));
+            directory.review(fetch.engine());
+        });
+    }
+
+    private void sendAll(EngineEntry prefiller, List<String> addresses, List<Fetch> group) {
+        group.forEach(fetch -> fetch.asked(prefiller, addresses));
+        group.stream()
                 .filter(fetch -> writesUnnamed(fetch, prefiller))
                 .forEach(fetch ->
                         addresses.forEach(address -> fetch.exposeTo(address, UNTIL_IT_LEAVES)));
-        addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+        addresses.forEach(
+                address -> send(prefiller, address, group, requests.keepsLayout(address)));
     }
 
     /// Loads that were revoked meanwhile become releases: they still have to free the prefiller's

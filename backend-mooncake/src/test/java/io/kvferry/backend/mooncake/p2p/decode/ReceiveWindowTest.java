@@ -184,6 +184,26 @@ class ReceiveWindowTest {
                 .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isTrue());
     }
 
+    @Test
+    void aPrefillerWithoutARequiredCapabilityIsReleased() throws Exception {
+        decoder.close();
+        decoder =
+                new TestEngine(
+                        Shape.SMALL,
+                        KvRole.CONSUMER,
+                        "d",
+                        Map.of("peer_layout", "alike", "require_capability", true));
+        assertThat(decoder.await(load()))
+                .isInstanceOfSatisfying(
+                        Completion.Failed.class,
+                        failed ->
+                                assertThat(failed.failure().code())
+                                        .isEqualTo(ErrorCode.INCOMPATIBLE));
+        assertThat(request().message().reqBlocks())
+                .hasEntrySatisfying("d-1", blocks -> assertThat(blocks.releaseOnly()).isTrue());
+        assertThat(prefiller.requestWithin(300)).as("asked once").isEmpty();
+    }
+
     /// The blocks may be loaded again at once: by then the prefiller's own limits are over too.
     @ParameterizedTest
     @ValueSource(ints = {1, 2})
