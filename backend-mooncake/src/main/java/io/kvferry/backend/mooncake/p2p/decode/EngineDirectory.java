@@ -11,6 +11,9 @@ import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.secret.FleetSecret;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -18,6 +21,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.Condition;
@@ -34,6 +38,7 @@ import java.util.function.Consumer;
 /// Threading: called on the decode loop; answers come on that loop too. The HTTP calls run on
 /// virtual threads.
 final class EngineDirectory implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(EngineDirectory.class);
     private static final int ATTEMPTS = 3;
 
     /// Of each kind: one that is forgotten is asked for again.
@@ -48,7 +53,7 @@ final class EngineDirectory implements AutoCloseable {
     private static final Duration START_UP = Duration.ofSeconds(5);
 
     private final BootstrapClient client;
-    private final SerialLoop loop;
+    private final Executor loop;
     private final ThreadFactory threads;
     private final Duration limit;
     private final Map<Key, EngineEntry> known;
@@ -85,12 +90,13 @@ final class EngineDirectory implements AutoCloseable {
     /// @param threads make a thread for each lookup
     EngineDirectory(
             SerialLoop loop, Duration limit, Optional<FleetSecret> secret, ThreadFactory threads) {
-        this(loop, limit, secret, threads, MOST_ENGINES);
+        this(loop::post, limit, secret, threads, MOST_ENGINES);
     }
 
+    /// @param loop runs what it is given in order, on one thread
     /// @param most engines of each kind
     EngineDirectory(
-            SerialLoop loop,
+            Executor loop,
             Duration limit,
             Optional<FleetSecret> secret,
             ThreadFactory threads,
@@ -184,20 +190,55 @@ final class EngineDirectory implements AutoCloseable {
         }
         Consumer<Answer> tell =
                 answer -> {
-                    waiting.remove(key); // whatever the waiters throw, the next one asks anew
-                    first.accept(answer);
-                    waiters.forEach(waiter -> waiter.accept(answer));
+                    waiting.remove(key); // the next one asks anew
+                    tell(first, answer);
+                    waiters.forEach(waiter -> tell(waiter, answer));
                 };
         try {
-            threads.newThread(
-                            () -> {
-                                var answer = look(key);
-                                loop.post(() -> tell.accept(answer));
-                            })
-                    .start();
+            threads.newThread(() -> lookUp(key, tell)).start();
         } catch (RejectedExecutionException
                 | OutOfMemoryError e) { // no thread: those who come later must not wait for it
             tell.accept(new Answer.NotFound(Failure.of(e)));
+        }
+    }
+
+    /// Tries again until the loop has the answer: later loads join the waiters until they are told.
+    private void lookUp(Key key, Consumer<Answer> tell) {
+        while (true) {
+            try {
+                var answer = look(key);
+                loop.execute(() -> tell.accept(answer));
+                return;
+            } catch (RuntimeException | Error e) {
+                report("what is known of a prefiller is not passed on yet", e);
+            }
+            try {
+                if (!pause()) {
+                    return;
+                }
+            } catch (InterruptedException e) { // nobody interrupts it
+                Thread.currentThread().interrupt();
+                return;
+            } catch (RuntimeException | Error _) { // no memory for the pause either
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    /// A waiter that throws does not silence the others.
+    private static void tell(Consumer<Answer> waiter, Answer answer) {
+        try {
+            waiter.accept(answer);
+        } catch (RuntimeException | Error e) {
+            report("the answer to a lookup was not taken", e);
+        }
+    }
+
+    private static void report(String what, Throwable failure) {
+        try {
+            LOG.error(what, failure);
+        } catch (RuntimeException | Error _) { // no memory for the message either
+            Thread.onSpinWait();
         }
     }
 

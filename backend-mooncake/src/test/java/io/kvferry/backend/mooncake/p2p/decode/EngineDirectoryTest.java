@@ -137,7 +137,8 @@ class EngineDirectoryTest {
         var secondServer = serving(FreePorts.freePort(), SECOND);
         try (var loop = new SerialLoop("loop");
                 var directory =
-                        new EngineDirectory(loop, TestEngine.SOON, Optional.empty(), threads, 1);
+                        new EngineDirectory(
+                                loop::post, TestEngine.SOON, Optional.empty(), threads, 1);
                 firstServer;
                 secondServer) {
             for (var server : List.of(firstServer, secondServer, secondServer, firstServer)) {
@@ -182,6 +183,47 @@ class EngineDirectoryTest {
                         .isInstanceOf(Answer.NotFound.class);
             }
             assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+        }
+    }
+
+    @Test
+    void aWaiterThatThrowsDoesNotSilenceTheNext() throws Exception {
+        try (var loop = new SerialLoop("loop");
+                var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty());
+                var server = serving(FreePorts.freePort(), FIRST)) {
+            var key = new EngineDirectory.Key("http://127.0.0.1:" + server.port(), "p");
+            loop.post(() -> {
+                directory.find(
+                        key,
+                        _ -> {
+                            throw new IllegalStateException("for the test");
+                        });
+                directory.find(key, answers::add);
+            });
+            assertThat(answers.poll(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS))
+                    .isInstanceOf(Answer.Found.class);
+        }
+    }
+
+    @Test
+    void anAnswerThatTheLoopDidNotTakeIsGivenAgain() throws Exception {
+        var refusals = new AtomicInteger(3);
+        try (var loop = new SerialLoop("loop");
+                var directory =
+                        new EngineDirectory(
+                                work -> {
+                                    if (refusals.getAndDecrement() > 0) {
+                                        throw new OutOfMemoryError("for the test");
+                                    }
+                                    loop.post(work);
+                                },
+                                TestEngine.SOON,
+                                Optional.empty(),
+                                Thread.ofVirtual().factory(),
+                                8);
+                var server = serving(FreePorts.freePort(), FIRST)) {
+            assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            assertThat(refusals).hasNegativeValue();
         }
     }
 }
