@@ -18,6 +18,7 @@ import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// Talks to a bootstrap service, kvferry's or vLLM's. One attempt per call; who calls decides on
 /// repetition.
@@ -26,9 +27,11 @@ import java.util.Optional;
 public final class BootstrapClient implements AutoCloseable {
     private static final int MAX_ANSWER_BYTES = 16 << 20;
 
-    private final HttpClient http;
     private final Duration limit;
     private final Optional<FleetSecret> secret;
+    private final ReentrantLock lock = new ReentrantLock();
+    private HttpClient http;
+    private boolean closed;
 
     /// @param limit for one call as a whole
     public BootstrapClient(Duration limit) {
@@ -40,14 +43,31 @@ public final class BootstrapClient implements AutoCloseable {
     public BootstrapClient(Duration limit, Optional<FleetSecret> secret) {
         this.secret = secret;
         this.limit = limit;
-        this.http =
-                HttpClient.newBuilder()
-                        .version(HttpClient.Version.HTTP_1_1)
-                        .connectTimeout(limit)
-                        // Not the common pool, which others may hold up.
-                        .executor(HttpExchanges.threads("mooncake-bootstrap-http"))
-                        .followRedirects(HttpClient.Redirect.NEVER)
-                        .build();
+        this.http = open(limit);
+    }
+
+    private static HttpClient open(Duration limit) {
+        return HttpClient.newBuilder()
+                .version(HttpClient.Version.HTTP_1_1)
+                .connectTimeout(limit)
+                // Not the common pool, which others may hold up.
+                .executor(HttpExchanges.threads("mooncake-bootstrap-http"))
+                .followRedirects(HttpClient.Redirect.NEVER)
+                .build();
+    }
+
+    /// The JDK's client, a new one where the last has ended: want of memory on its own thread, for
+    /// one, ends it for good.
+    private HttpClient http() {
+        lock.lock();
+        try {
+            if (!closed && http.isTerminated()) {
+                http = open(limit);
+            }
+            return http;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// The base address that `kv_transfer_params` or the configuration names: `http://host:port`,
@@ -118,13 +138,19 @@ public final class BootstrapClient implements AutoCloseable {
 
     @Override
     public void close() {
-        http.shutdownNow();
+        lock.lock();
+        try {
+            closed = true;
+            http.shutdownNow();
+        } finally {
+            lock.unlock();
+        }
     }
 
     private HttpResponse<byte[]> send(HttpRequest request) throws InterruptedException {
         try {
             return HttpExchanges.send(
-                    http,
+                    http(),
                     request,
                     HttpResponse.BodyHandlers.limiting(
                             HttpResponse.BodyHandlers.ofByteArray(), MAX_ANSWER_BYTES),

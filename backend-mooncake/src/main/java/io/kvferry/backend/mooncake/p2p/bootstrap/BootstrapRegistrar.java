@@ -105,15 +105,23 @@ public final class BootstrapRegistrar implements AutoCloseable {
             try {
                 client.register(base, registration);
             } catch (RuntimeException | Error e) { // the next renewal comes all the same
-                LOG.warn(
-                        "registration of {} at {} is not renewed: {}",
-                        registration.addr(),
-                        base,
-                        e.getMessage());
+                report(e);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 return;
             }
+        }
+    }
+
+    private void report(Throwable failure) {
+        try {
+            LOG.warn(
+                    "registration of {} at {} is not renewed: {}",
+                    registration.addr(),
+                    base,
+                    failure.getMessage());
+        } catch (RuntimeException | Error _) { // no memory for the message either
+            Thread.onSpinWait();
         }
     }
 

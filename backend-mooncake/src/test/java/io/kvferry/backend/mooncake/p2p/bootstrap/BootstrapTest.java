@@ -33,11 +33,13 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
 
 class BootstrapTest {
     private final BootstrapServer server = BootstrapServer.start("127.0.0.1", 0);
@@ -496,6 +498,60 @@ class BootstrapTest {
             assertThat(registry.entries()).as("one that is restarting").hasSize(3);
             watch.look();
             assertThat(registry.entries().keySet()).containsExactly(1);
+        }
+    }
+
+    private static Set<Thread> selectors() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().matches("HttpClient-.*-SelectorManager"))
+                .collect(Collectors.toSet());
+    }
+
+    /// Ends the thread of the JDK's client that was made since, as an error on it would.
+    private static void endSelectorsBut(Set<Thread> others) throws InterruptedException {
+        var made = selectors();
+        made.removeAll(others);
+        assertThat(made).hasSize(1);
+        for (var thread : made) {
+            thread.interrupt();
+            thread.join(Duration.ofSeconds(60));
+            assertThat(thread.isAlive()).isFalse();
+        }
+    }
+
+    @Test
+    void theClientGoesOnWhenTheThreadOfTheJdksClientHasEnded() throws Exception {
+        var others = selectors();
+        var lasting = new BootstrapClient(Duration.ofSeconds(60));
+        try (lasting) {
+            assertThat(lasting.query(base)).isEmpty();
+            endSelectorsBut(others);
+            assertThat(lasting.query(base)).isEmpty();
+        }
+        assertThatThrownBy(() -> lasting.query(base))
+                .as("closed for good")
+                .isInstanceOf(KvFerryException.class);
+    }
+
+    @Test
+    void aWorkerIsRegisteredAgainThoughTheThreadOfTheJdksClientHasEnded() throws Exception {
+        int port = freePort();
+        var there = URI.create("http://127.0.0.1:" + port);
+        var worker = kvferry("e1", 0, 1, "start-1", "tcp://127.0.0.1:9");
+        var others = selectors();
+        var first = BootstrapServer.start("127.0.0.1", port);
+        try (var _ =
+                BootstrapRegistrar.start(there, worker, Duration.ofSeconds(60), Optional.empty())) {
+            endSelectorsBut(others);
+            first.close();
+            try (var _ = BootstrapServer.start("127.0.0.1", port)) {
+                for (int i = 0; i < 300 && client.query(there).isEmpty(); i++) {
+                    TimeUnit.MILLISECONDS.sleep(100);
+                }
+                assertThat(client.query(there)).containsKey(0);
+            }
+        } finally {
+            first.close();
         }
     }
 
