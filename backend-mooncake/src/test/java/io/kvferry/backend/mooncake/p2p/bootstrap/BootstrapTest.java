@@ -417,7 +417,7 @@ class BootstrapTest {
         client.register(base, renewed);
         var full = new CountDownLatch(1);
         var done = new AtomicBoolean();
-        try (var silent = new ServerSocket(0, 512, InetAddress.getLoopbackAddress());
+        try (var silent = new ServerSocket(0, 512);
                 var strangers = Executors.newVirtualThreadPerTaskExecutor()) {
             try {
                 for (int i = 1; i <= 80; i++) {
