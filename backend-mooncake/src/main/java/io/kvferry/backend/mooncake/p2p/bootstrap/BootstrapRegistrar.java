@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.secret.FleetSecret;
 
@@ -105,23 +106,16 @@ public final class BootstrapRegistrar implements AutoCloseable {
             try {
                 client.register(base, registration);
             } catch (RuntimeException | Error e) { // the next renewal comes all the same
-                report(e);
+                LoopReport.warn(
+                        LOG,
+                        "registration of {} at {} is not renewed: {}",
+                        registration.addr(),
+                        base,
+                        e.getMessage());
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 return;
             }
-        }
-    }
-
-    private void report(Throwable failure) {
-        try {
-            LOG.warn(
-                    "registration of {} at {} is not renewed: {}",
-                    registration.addr(),
-                    base,
-                    failure.getMessage());
-        } catch (RuntimeException | Error _) { // no memory for the message either
-            Thread.onSpinWait();
         }
     }
 

@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -206,11 +207,11 @@ final class EngineDirectory implements AutoCloseable {
     private void lookUp(Key key, Consumer<Answer> tell) {
         while (true) {
             try {
-                var answer = look(key);
+                var answer = answer(key);
                 loop.execute(() -> tell.accept(answer));
                 return;
             } catch (RuntimeException | Error e) {
-                report("what is known of a prefiller is not passed on yet", e);
+                LoopReport.error(LOG, "what is known of a prefiller is not passed on yet", e);
             }
             try {
                 if (!pause()) {
@@ -225,20 +226,20 @@ final class EngineDirectory implements AutoCloseable {
         }
     }
 
+    private Answer answer(Key key) {
+        try {
+            return look(key);
+        } catch (RuntimeException e) { // a defect, which would be there the next time as well
+            return new Answer.NotFound(Failure.of(e));
+        }
+    }
+
     /// A waiter that throws does not silence the others.
     private static void tell(Consumer<Answer> waiter, Answer answer) {
         try {
             waiter.accept(answer);
         } catch (RuntimeException | Error e) {
-            report("the answer to a lookup was not taken", e);
-        }
-    }
-
-    private static void report(String what, Throwable failure) {
-        try {
-            LOG.error(what, failure);
-        } catch (RuntimeException | Error _) { // no memory for the message either
-            Thread.onSpinWait();
+            LoopReport.error(LOG, "the answer to a lookup was not taken", e);
         }
     }
 
