@@ -7,6 +7,7 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -56,7 +57,7 @@ final class Backends implements AutoCloseable {
     private final List<KvEventSubscriber> subscribers;
     final LongAdder releases = new LongAdder();
     private final RouterSettings settings;
-    private final HttpClient client;
+    private final LastingHttpClient client;
     private final ScheduledExecutorService timer;
 
     Backends(RouterSettings settings) {
@@ -69,13 +70,7 @@ final class Backends implements AutoCloseable {
         threads =
                 Executors.newThreadPerTaskExecutor(
                         Thread.ofVirtual().name("kvferry-route-", 0).factory());
-        var builder =
-                HttpClient.newBuilder()
-                        .version(HttpClient.Version.HTTP_1_1)
-                        .connectTimeout(settings.connectTimeout())
-                        .executor(this::step);
-        settings.tls().ifPresent(builder::sslContext);
-        client = builder.build();
+        client = new LastingHttpClient(this::newClient);
         timer =
                 Executors.newSingleThreadScheduledExecutor(
                         Thread.ofPlatform().name("kvferry-route-timer").daemon().factory());
@@ -90,6 +85,16 @@ final class Backends implements AutoCloseable {
         subscribers = follow();
         long period = settings.probeInterval().toMillis();
         var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);
+    }
+
+    private HttpClient newClient() {
+        var builder =
+                HttpClient.newBuilder()
+                        .version(HttpClient.Version.HTTP_1_1)
+                        .connectTimeout(settings.connectTimeout())
+                        .executor(this::step);
+        settings.tls().ifPresent(builder::sslContext);
+        return builder.build();
     }
 
     /// Runs a step of the HTTP client. Steps that follow an event come from the client's own
@@ -171,7 +176,7 @@ final class Backends implements AutoCloseable {
     }
 
     Leg leg(Upstream upstream, Deadline deadline) {
-        return new Leg(upstream, client, timer, deadline, settings.secret());
+        return new Leg(upstream, client.now(), timer, deadline, settings.secret());
     }
 
     /// Asks a prefill instance, in the background, to release what it holds under `token`. Retries
@@ -219,7 +224,7 @@ final class Backends implements AutoCloseable {
         try {
             int status =
                     HttpExchanges.send(
-                                    client,
+                                    client.now(),
                                     request.build(),
                                     BodyHandlers.discarding(),
                                     settings.connectTimeout())
@@ -251,7 +256,7 @@ final class Backends implements AutoCloseable {
         }
         try {
             return HttpExchanges.send(
-                    client,
+                    client.now(),
                     request.build(),
                     BodyHandlers.limiting(BodyHandlers.ofByteArray(), settings.maxResponseBytes()),
                     limit);
@@ -314,7 +319,7 @@ final class Backends implements AutoCloseable {
             var limit = settings.connectTimeout().plus(PROBE_SLACK);
             var request = HttpRequest.newBuilder(upstream.at("/health")).timeout(limit).build();
             int status =
-                    HttpExchanges.send(client, request, BodyHandlers.discarding(), limit)
+                    HttpExchanges.send(client.now(), request, BodyHandlers.discarding(), limit)
                             .statusCode();
             boolean only = decode.isDownButFor(upstream);
             upstream.probed(status == 200, "/health answered " + status, only);
@@ -332,7 +337,7 @@ final class Backends implements AutoCloseable {
     public void close() {
         subscribers.forEach(KvEventSubscriber::close);
         timer.shutdownNow();
-        client.shutdownNow();
+        client.close();
         threads.shutdownNow();
     }
 }

@@ -4,6 +4,7 @@ package io.kvferry.serving.route;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -13,7 +14,6 @@ import tools.jackson.databind.JsonNode;
 
 import java.io.IOException;
 import java.net.URI;
-import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
@@ -34,7 +34,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 final class Bootstrap {
     private static final Duration KEEP = Duration.ofSeconds(5);
 
-    private final HttpClient client;
+    private final LastingHttpClient client;
     private final Duration timeout;
     private final Optional<FleetSecret> secret;
     private final AtomicInteger turn = new AtomicInteger();
@@ -57,7 +57,8 @@ final class Bootstrap {
     private record Known(List<Engine> engines, long untilNanos) {}
 
     /// @param secret signs the queries where there is one
-    Bootstrap(HttpClient client, URI address, Duration timeout, Optional<FleetSecret> secret) {
+    Bootstrap(
+            LastingHttpClient client, URI address, Duration timeout, Optional<FleetSecret> secret) {
         this.secret = secret;
         this.client = client;
         this.address = address;
@@ -105,7 +106,8 @@ final class Bootstrap {
                         HttpSignature.HEADER,
                         HttpSignature.sign(key, "GET", "/query", new byte[0])));
         var response =
-                HttpExchanges.send(client, request.build(), BodyHandlers.ofByteArray(), timeout);
+                HttpExchanges.send(
+                        client.now(), request.build(), BodyHandlers.ofByteArray(), timeout);
         if (response.statusCode() != 200) {
             throw new IOException(
                     "bootstrap server " + address + " answered " + response.statusCode());

@@ -5,6 +5,7 @@ import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -13,7 +14,6 @@ import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
-import java.net.http.HttpClient;
 import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
@@ -55,13 +55,14 @@ final class Tokenization {
                     "documents",
                     "tools");
 
-    private final HttpClient client;
+    private final LastingHttpClient client;
     private final RouterSettings settings;
     private final Supplier<List<Upstream>> instances;
     private final AtomicInteger turn = new AtomicInteger();
 
     /// @param instances those that there are now
-    Tokenization(HttpClient client, RouterSettings settings, Supplier<List<Upstream>> instances) {
+    Tokenization(
+            LastingHttpClient client, RouterSettings settings, Supplier<List<Upstream>> instances) {
         this.client = client;
         this.settings = settings;
         this.instances = instances;
@@ -110,7 +111,7 @@ final class Tokenization {
         try {
             var response =
                     HttpExchanges.send(
-                            client,
+                            client.now(),
                             request.build(),
                             BodyHandlers.limiting(
                                     BodyHandlers.ofByteArray(), settings.maxResponseBytes()),

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -18,7 +19,6 @@ import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.locks.ReentrantLock;
 
 /// Talks to a bootstrap service, kvferry's or vLLM's. One attempt per call; who calls decides on
 /// repetition.
@@ -29,9 +29,7 @@ public final class BootstrapClient implements AutoCloseable {
 
     private final Duration limit;
     private final Optional<FleetSecret> secret;
-    private final ReentrantLock lock = new ReentrantLock();
-    private HttpClient http;
-    private boolean closed;
+    private final LastingHttpClient http;
 
     /// @param limit for one call as a whole
     public BootstrapClient(Duration limit) {
@@ -43,7 +41,7 @@ public final class BootstrapClient implements AutoCloseable {
     public BootstrapClient(Duration limit, Optional<FleetSecret> secret) {
         this.secret = secret;
         this.limit = limit;
-        this.http = open(limit);
+        this.http = new LastingHttpClient(() -> open(limit));
     }
 
     private static HttpClient open(Duration limit) {
@@ -54,20 +52,6 @@ public final class BootstrapClient implements AutoCloseable {
                 .executor(HttpExchanges.threads("mooncake-bootstrap-http"))
                 .followRedirects(HttpClient.Redirect.NEVER)
                 .build();
-    }
-
-    /// The JDK's client, a new one where the last has ended: want of memory on its own thread, for
-    /// one, ends it for good.
-    private HttpClient http() {
-        lock.lock();
-        try {
-            if (!closed && http.isTerminated()) {
-                http = open(limit);
-            }
-            return http;
-        } finally {
-            lock.unlock();
-        }
     }
 
     /// The base address that `kv_transfer_params` or the configuration names: `http://host:port`,
@@ -138,19 +122,13 @@ public final class BootstrapClient implements AutoCloseable {
 
     @Override
     public void close() {
-        lock.lock();
-        try {
-            closed = true;
-            http.shutdownNow();
-        } finally {
-            lock.unlock();
-        }
+        http.close();
     }
 
     private HttpResponse<byte[]> send(HttpRequest request) throws InterruptedException {
         try {
             return HttpExchanges.send(
-                    http(),
+                    http.now(),
                     request,
                     HttpResponse.BodyHandlers.limiting(
                             HttpResponse.BodyHandlers.ofByteArray(), MAX_ANSWER_BYTES),

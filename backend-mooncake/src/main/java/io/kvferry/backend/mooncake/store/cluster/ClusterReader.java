@@ -10,6 +10,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.JsonNode;
@@ -55,7 +56,7 @@ public final class ClusterReader implements AutoCloseable {
     private final URI admin;
     private final Duration limit;
     private final JsonMapper json = JsonMapper.builder().build();
-    private final HttpClient http;
+    private final LastingHttpClient http;
 
     /// A copy of an object in memory.
     ///
@@ -94,11 +95,12 @@ public final class ClusterReader implements AutoCloseable {
         }
         this.limit = limit;
         this.http =
-                HttpClient.newBuilder()
-                        .version(HttpClient.Version.HTTP_1_1)
-                        .connectTimeout(limit)
-                        .executor(HttpExchanges.threads("kvferry-mooncake-admin-http"))
-                        .build();
+                new LastingHttpClient(() ->
+                        HttpClient.newBuilder()
+                                .version(HttpClient.Version.HTTP_1_1)
+                                .connectTimeout(limit)
+                                .executor(HttpExchanges.threads("kvferry-mooncake-admin-http"))
+                                .build());
     }
 
     /// Objects whose keys begin so, as far as the admin port can be asked for them.
@@ -250,7 +252,7 @@ public final class ClusterReader implements AutoCloseable {
     private <T> HttpResponse<T> ask(String question, BodyHandler<T> body) {
         var request = HttpRequest.newBuilder(admin.resolve(question)).timeout(limit).build();
         try {
-            var answer = HttpExchanges.send(http, request, body, limit);
+            var answer = HttpExchanges.send(http.now(), request, body, limit);
             if (answer.statusCode() != 200) {
                 throw new KvFerryException(
                         ErrorCode.PROTOCOL,
@@ -278,6 +280,6 @@ public final class ClusterReader implements AutoCloseable {
 
     @Override
     public void close() {
-        http.shutdownNow();
+        http.close();
     }
 }

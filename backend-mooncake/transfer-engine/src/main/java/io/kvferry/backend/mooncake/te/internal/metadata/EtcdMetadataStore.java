@@ -6,12 +6,12 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
+import io.kvferry.toolkit.net.LastingHttpClient;
 
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
 
 import java.net.URI;
-import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
@@ -23,7 +23,7 @@ import java.util.Optional;
 /// them.
 public final class EtcdMetadataStore implements MetadataStore {
     private final URI base;
-    private final HttpClient client = MetadataStore.client();
+    private final LastingHttpClient client = MetadataStore.client();
 
     public EtcdMetadataStore(URI base) {
         this.base = base;
@@ -87,6 +87,6 @@ public final class EtcdMetadataStore implements MetadataStore {
 
     @Override
     public void close() {
-        client.shutdownNow();
+        client.close();
     }
 }

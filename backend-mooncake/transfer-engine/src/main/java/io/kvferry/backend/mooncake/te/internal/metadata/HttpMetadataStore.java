@@ -5,12 +5,12 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
+import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import java.net.URI;
 import java.net.URLEncoder;
-import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
@@ -22,7 +22,7 @@ import java.util.Optional;
 public final class HttpMetadataStore implements MetadataStore {
     private final URI base;
     private final Optional<FleetSecret> secret;
-    private final HttpClient client = MetadataStore.client();
+    private final LastingHttpClient client = MetadataStore.client();
 
     /// @param secret signs each request where there is one
     public HttpMetadataStore(URI base, Optional<FleetSecret> secret) {
@@ -107,6 +107,6 @@ public final class HttpMetadataStore implements MetadataStore {
 
     @Override
     public void close() {
-        client.shutdownNow();
+        client.close();
     }
 }

@@ -6,6 +6,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.io.IOException;
@@ -58,18 +59,19 @@ interface MetadataStore extends AutoCloseable {
                         + (connection.startsWith("redis://") ? "; redis is not supported" : ""));
     }
 
-    static HttpClient client() {
-        return HttpClient.newBuilder()
-                .connectTimeout(CONNECT)
-                // Not the common pool, which others may hold up.
-                .executor(HttpExchanges.threads("kvferry-te-http"))
-                .version(HttpClient.Version.HTTP_1_1)
-                .build();
+    static LastingHttpClient client() {
+        return new LastingHttpClient(() ->
+                HttpClient.newBuilder()
+                        .connectTimeout(CONNECT)
+                        // Not the common pool, which others may hold up.
+                        .executor(HttpExchanges.threads("kvferry-te-http"))
+                        .version(HttpClient.Version.HTTP_1_1)
+                        .build());
     }
 
     /// @throws KvFerryException [ErrorCode#TIMEOUT], [ErrorCode#IO], or why it was cancelled
     static HttpResponse<String> send(
-            HttpClient client,
+            LastingHttpClient client,
             HttpRequest.Builder request,
             URI uri,
             Deadline deadline,
@@ -81,7 +83,7 @@ interface MetadataStore extends AutoCloseable {
         }
         try {
             return HttpExchanges.send(
-                    client,
+                    client.now(),
                     request.uri(uri).timeout(limit).build(),
                     HttpResponse.BodyHandlers.limiting(
                             HttpResponse.BodyHandlers.ofString(), MOST_ANSWER_BYTES),
