@@ -170,6 +170,7 @@ final class DiskScheduler implements SchedulerConnector {
         tracked.loading = Optional.of(load);
         int first = load.fromToken() / blockTokens;
         int end = Math.ceilDiv(load.toToken(), blockTokens);
+        tracked.loadingPrefix = tracked.filesToLoad(request, 0, first);
         tracked.loadingFiles = tracked.filesToLoad(request, first, end);
         plan.loads()
                 .add(
@@ -233,9 +234,7 @@ final class DiskScheduler implements SchedulerConnector {
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
         switch (completion.result()) {
-            case Completion.Completed _ ->
-                    tracked.savedBlocks =
-                            Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
+            case Completion.Completed _ -> loaded(tracked, end);
             case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
@@ -243,6 +242,13 @@ final class DiskScheduler implements SchedulerConnector {
             }
             case Completion.Revoked _ -> {}
         }
+    }
+
+    /// The blocks before `end` are in memory. Each file was used when its own load ended;
+    /// all are used once more at one time, so that none is evicted before its continuation.
+    private void loaded(Tracked tracked, int end) {
+        store.touch(tracked.filesInUse());
+        tracked.savedBlocks = Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
     }
 
     /// Otherwise the next request would be promised the same blocks at once. A load that was not

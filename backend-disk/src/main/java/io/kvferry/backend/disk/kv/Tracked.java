@@ -15,6 +15,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.stream.Stream;
 
 /// What the scheduler half knows of a request until it is finished.
 final class Tracked {
@@ -29,6 +30,9 @@ final class Tracked {
 
     /// The files of the load under way.
     List<LoadingFile> loadingFiles = List.of();
+
+    /// Files of the blocks before those.
+    List<LoadingFile> loadingPrefix = List.of();
 
     boolean refreshed;
     boolean loadFailed;
@@ -107,6 +111,13 @@ final class Tracked {
             }
         }
         return files;
+    }
+
+    /// All that the load under way uses, the first of the prompt first.
+    List<BlockKey> filesInUse() {
+        return Stream.concat(loadingPrefix.stream(), loadingFiles.stream())
+                .flatMap(file -> file.keys().stream())
+                .toList();
     }
 
     /// Those of the load under way that hold one of these blocks; all when no block is named.

@@ -18,13 +18,15 @@ import io.kvferry.toolkit.disk.FileCalls;
 
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
-/// The disk connector on a file system whose files do not open while it is held, or that is
-/// read-only for a while. Its worker halves share nothing with its scheduler half, as in processes
-/// of their own.
+/// The disk connector on a file system whose files do not open while it is held, open slowly, or
+/// cannot be read for a while, or that is read-only for a while. Its worker halves share nothing
+/// with its scheduler half, as in processes of their own.
 public final class HeldDisk implements KvConnectorProvider {
     private static final String CHANGES =
             "createNew|openOver|publish|rename|unlink|setModified|makeFolder";
@@ -33,6 +35,8 @@ public final class HeldDisk implements KvConnectorProvider {
     private volatile CountDownLatch gate = new CountDownLatch(0);
     private volatile String held = "";
     private volatile boolean readOnly;
+    private volatile boolean unreadable;
+    private volatile long openNanos;
     private final AtomicLong fileCalls = new AtomicLong();
 
     /// Lets no worker half open a file to read, until [#release].
@@ -59,6 +63,16 @@ public final class HeldDisk implements KvConnectorProvider {
         readOnly = now;
     }
 
+    /// Whether worker halves may open no file to read.
+    void unreadable(boolean now) {
+        unreadable = now;
+    }
+
+    /// How long each file takes to open for a worker half that reads it.
+    void slowReads(Duration each) {
+        openNanos = each.toNanos();
+    }
+
     /// Calls of the file system that worker halves made.
     long fileCalls() {
         return fileCalls.get();
@@ -74,6 +88,12 @@ public final class HeldDisk implements KvConnectorProvider {
                             fileCalls.incrementAndGet();
                             if (method.getName().equals(held)) {
                                 gate.await();
+                            }
+                            if (method.getName().equals("openRead")) {
+                                LockSupport.parkNanos(openNanos);
+                                if (unreadable) {
+                                    return -Errno.EACCES;
+                                }
                             }
                             if (readOnly && method.getName().matches(CHANGES)) {
                                 return -Errno.EROFS;
