@@ -234,7 +234,7 @@ final class DiskScheduler implements SchedulerConnector {
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
         switch (completion.result()) {
-            case Completion.Completed _ -> loaded(tracked, end);
+            case Completion.Completed _ -> loaded(tracked, first, end);
             case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
@@ -244,11 +244,13 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    /// The blocks before `end` are in memory. Each file was used when its own load ended;
+    /// Blocks `first` to `end` (exclusive) are loaded. Each file was used when its own load ended;
     /// all are used once more at one time, so that none is evicted before its continuation.
-    private void loaded(Tracked tracked, int end) {
+    private void loaded(Tracked tracked, int first, int end) {
         store.touch(tracked.filesInUse());
-        tracked.savedBlocks = Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
+        if (first <= tracked.savedBlocks) { // else the folder may lack what comes before
+            tracked.savedBlocks = Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
+        }
     }
 
     /// Otherwise the next request would be promised the same blocks at once. A load that was not

@@ -138,4 +138,17 @@ class LoadedPrefixTest {
                 .sorted(Comparator.comparingLong(file -> -modified(file)))
                 .toList();
     }
+
+    @Test
+    void savesTheBeginningAgainThatTheFolderHasLost() throws Exception {
+        try (var engine = open()) {
+            assertThat(found(engine, OWN)).isEqualTo(OWN);
+            for (var file : files().subList(0, OWN)) {
+                Files.delete(file);
+            }
+            assertThat(found(engine, BLOCKS)).isEqualTo(BLOCKS);
+            awaitSaves(engine);
+            assertThat(files()).hasSize(BLOCKS);
+        }
+    }
 }
