@@ -116,6 +116,9 @@ final class DiskJob implements BlockCallback {
 
     @Override
     public void completed(long tag, BlockResult result) {
+        if (load && result.failedWith(ErrorCode.TIMEOUT)) {
+            store.suppress(files.get((int) tag).key()); // the scheduler half may be elsewhere
+        }
         end((int) tag, result);
         signal();
         whenRoom.run();

@@ -165,9 +165,19 @@ final class BlockWriter {
     }
 
     /// A block that was there is in use now, and as durable as if it had been written here. Null
-    /// when it is gone: an eviction, here or in another process, may come between.
+    /// when it is gone: an eviction, here or in another process, may come between. A failure while
+    /// reads of it fail: who is told that it is there promises it again.
     private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
+        if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.SUPPRESSED) {
+            return BlockResult.Failed.of(
+                    ErrorCode.STORAGE_IO,
+                    "block "
+                            + digest
+                            + " below "
+                            + core.folder().folder()
+                            + " is there, but could not be read lately; it is not replaced");
+        }
         long persistent = catalog.touch(digest, core.recency().stampNow(key.depth()));
         if (persistent != 0) {
             core.calls().setModified(names.file(digest), persistent);

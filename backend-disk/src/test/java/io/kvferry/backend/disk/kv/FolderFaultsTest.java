@@ -13,9 +13,12 @@ import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -147,6 +150,39 @@ class FolderFaultsTest {
             disk.release();
             awaitSaves(prefill);
             assertThat(BlockFiles.under(root)).hasSize(3 * BLOCKS);
+        } finally {
+            disk.release();
+        }
+    }
+
+    /// A save that finds the files there must not promise them again: they still cannot be read.
+    @ParameterizedTest
+    @ValueSource(strings = {"refused", "late"})
+    void doesNotPromiseAgainAtOnceWhatCannotBeRead(String trouble) {
+        try (var engine = open(KvRole.BOTH, Map.of("io_timeout", "1s"))) {
+            assertThat(found(engine, 0)).isZero();
+            awaitSaves(engine);
+            long began = System.nanoTime();
+            if (trouble.equals("refused")) {
+                disk.unreadable(true);
+            } else {
+                disk.hold();
+            }
+            assertThat(ask(engine, 0)).as("its load fails").isNotInstanceOf(Outcome.Finished.class);
+            for (int i = 0; i < 3; i++) {
+                var outcome = ask(engine, 0);
+                awaitSaves(engine);
+                if (System.nanoTime() - began < SpaceCatalog.SUPPRESSION_NANOS) { // else it is over
+                    assertThat(outcome)
+                            .as("request %d after it", i)
+                            .isInstanceOfSatisfying(
+                                    Outcome.Finished.class,
+                                    finished ->
+                                            assertThat(finished.usage().cachedTokens()).isZero());
+                }
+            }
+            assertThat(BlockFiles.under(root)).hasSize(BLOCKS);
+            disk.release(); // else closing waits
         } finally {
             disk.release();
         }
