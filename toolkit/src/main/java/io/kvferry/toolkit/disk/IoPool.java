@@ -87,15 +87,21 @@ public final class IoPool<T extends IoTask> {
 
     /// Queues a claimed and prepared task.
     public void submit(T task, boolean read) {
-        ParkedWorker woken;
+        ParkedWorker woken = null;
+        List<ParkedWorker> leaving = List.of();
         synchronized (this) {
             (read ? reads : writes).add(task);
             watch(task.deadlineNanos());
-            woken = wake(read ? idleReaders : idleWriters);
+            if (nothingComes()) {
+                leaving = wakeAll();
+            } else {
+                woken = wake(read ? idleReaders : idleWriters);
+            }
         }
         if (woken != null) {
             LockSupport.unpark(woken.thread);
         }
+        unpark(leaving);
     }
 
     /// Waits for the next task; null when the pool is closed and the queue empty.
@@ -107,7 +113,7 @@ public final class IoPool<T extends IoTask> {
                 boolean readsWait = reads.waiting > 0;
                 task = poll(worker.role);
                 if (task == null) {
-                    if (closed && reads.claimed + writes.claimed == 0) {
+                    if (nothingComes()) {
                         return null;
                     }
                     worker.waiting = true;
@@ -142,16 +148,33 @@ public final class IoPool<T extends IoTask> {
         List<ParkedWorker> woken;
         synchronized (this) {
             closed = true;
-            woken = new ArrayList<>(idleReaders);
-            woken.addAll(idleHelpers);
-            woken.addAll(idleWriters);
-            idleReaders.clear();
-            idleHelpers.clear();
-            idleWriters.clear();
-            woken.forEach(worker -> worker.waiting = false);
+            woken = wakeAll();
             notifyAll();
         }
-        woken.forEach(worker -> LockSupport.unpark(worker.thread));
+        unpark(woken);
+    }
+
+    /// Whether no task will be queued any more. With the monitor held.
+    private boolean nothingComes() {
+        return closed && reads.claimed + writes.claimed == 0;
+    }
+
+    /// Takes all threads out of the idle ones; the caller unparks them.
+    private List<ParkedWorker> wakeAll() {
+        var woken = new ArrayList<>(idleReaders);
+        woken.addAll(idleHelpers);
+        woken.addAll(idleWriters);
+        idleReaders.clear();
+        idleHelpers.clear();
+        idleWriters.clear();
+        woken.forEach(worker -> worker.waiting = false);
+        return woken;
+    }
+
+    private static void unpark(List<ParkedWorker> woken) {
+        for (int i = 0; i < woken.size(); i++) {
+            LockSupport.unpark(woken.get(i).thread);
+        }
     }
 
     /// Ends every task whose deadline has passed, wherever it is. One thread at a time. Looks at

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import org.junit.jupiter.api.Test;
 
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
@@ -13,6 +14,7 @@ import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
 /// Which threads are woken for which tasks, and which tasks end with their deadline.
@@ -76,6 +78,41 @@ class IoPoolTest {
             assertThat(taken.await(60, TimeUnit.SECONDS)).as("round %d", round).isTrue();
             pool.close();
         }
+    }
+
+    /// They wait for what is claimed, and only one of them is woken for it.
+    @Test
+    void everyThreadLeavesAClosedPoolOnceWhatWasClaimedIsTaken() throws Exception {
+        var pool = new IoPool<>(4, 3, Task::new);
+        var taken = new AtomicInteger();
+        Task claimed = Objects.requireNonNull(pool.claim(true));
+        pool.close();
+        var workers = new ArrayList<Thread>();
+        for (var role :
+                new IoPool.Role[] {
+                    IoPool.Role.READER, IoPool.Role.READER, IoPool.Role.HELPER, IoPool.Role.WRITER
+                }) {
+            var worker =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .unstarted(() -> {
+                                var self = new IoPool.ParkedWorker(role, Thread.currentThread());
+                                while (pool.take(self) != null) {
+                                    taken.incrementAndGet();
+                                }
+                            });
+            worker.start();
+            workers.add(worker);
+            while (worker.getState() != Thread.State.WAITING) {
+                LockSupport.parkNanos(10_000);
+            }
+        }
+        claimed.prepare();
+        pool.submit(claimed, true);
+        for (var worker : workers) {
+            assertThat(worker.join(Duration.ofSeconds(20))).isTrue();
+        }
+        assertThat(taken).hasValue(1);
     }
 
     /// Random steps of one thread that plays all parts, at a time of its own. The pass over the
