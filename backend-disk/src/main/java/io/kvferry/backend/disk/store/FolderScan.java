@@ -4,11 +4,14 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.FolderNames;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -18,7 +21,6 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.attribute.BasicFileAttributes;
 import java.nio.file.attribute.FileTime;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -32,6 +34,8 @@ import java.util.concurrent.TimeUnit;
 ///
 /// Threading: one scan at a time, by its own lock.
 final class FolderScan {
+    private static final Logger LOG = LoggerFactory.getLogger(FolderScan.class);
+
     /// Changes so close together may leave a folder with the same modification time.
     private static final long CLOSE_MILLIS = 2_000;
 
@@ -55,6 +59,7 @@ final class FolderScan {
     private final StoreCore core;
     private final StoreFolder.Names paths;
     private final FolderNames names;
+    private final FileStatus status = new FileStatus();
 
     /// Files of the folder at hand that were not looked up yet, by the words of their digests.
     private final long[] met = new long[BATCH * KeyDigest.WORDS];
@@ -189,45 +194,51 @@ final class FolderScan {
     }
 
     /// A file's digest was put behind those that are there.
-    private void noteMet(List<Found> found) throws IOException {
+    private void noteMet(List<Found> found) {
         metCount++;
         if (metCount == BATCH) {
             lookUp(found);
         }
     }
 
-    private void lookUp(List<Found> found) throws IOException {
+    private void lookUp(List<Found> found) {
         int unknown = core.catalog().scanned(met, metCount, number);
         metCount = 0;
         for (int i = 0; i < unknown; i++) {
             KeyDigest digest = KeyDigest.of(met, i * KeyDigest.WORDS);
-            look(core.folder().file(digest), digest, found);
+            look(digest, found);
         }
     }
 
-    private void look(Path file, KeyDigest digest, List<Found> found) throws IOException {
-        BasicFileAttributes attributes;
-        try {
-            attributes =
-                    Files.readAttributes(
-                            file, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
-        } catch (NoSuchFileException _) {
+    /// Passes over what cannot be looked at or deleted: one such file must not hide all others.
+    private void look(KeyDigest digest, List<Found> found) {
+        int rc = core.calls().status(paths.file(digest), status);
+        if (rc == -Errno.ENOENT) {
             return; // another process deleted it meanwhile
         }
-        // No whole block is empty or unaligned; such a file can only cost readers a try.
-        if (!attributes.isRegularFile()
-                || attributes.size() == 0
-                || attributes.size() % AlignedStaging.ALIGNMENT != 0) {
-            if (!attributes.isDirectory() && Files.deleteIfExists(file)) {
-                core.counters().corrupt.increment();
-            }
+        if (rc < 0 && rc != -Errno.NOT_REGULAR) {
+            LOG.debug("cannot look at {}: {}", core.folder().file(digest), Errno.text(-rc));
             return;
         }
-        found.add(
-                new Found(
-                        digest,
-                        attributes.size(),
-                        attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS)));
+        // No whole block is empty or unaligned; such a file can only cost readers a try.
+        if (rc < 0 || status.bytes() == 0 || status.bytes() % AlignedStaging.ALIGNMENT != 0) {
+            deleteUseless(digest, rc < 0);
+            return;
+        }
+        found.add(new Found(digest, status.bytes(), status.modifiedNanos()));
+    }
+
+    private void deleteUseless(KeyDigest digest, boolean mayBeFolder) {
+        Path file = core.folder().file(digest);
+        if (mayBeFolder && Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)) {
+            return;
+        }
+        int rc = core.calls().unlink(paths.file(digest));
+        if (rc == 0) {
+            core.counters().corrupt.increment();
+        } else if (rc != -Errno.ENOENT) {
+            LOG.debug("cannot delete the useless file {}: {}", file, Errno.text(-rc));
+        }
     }
 
     /// Deletes unfinished files that nobody has changed for long.
@@ -248,16 +259,24 @@ final class FolderScan {
             forEachFile(
                     core.folder().temps(i),
                     file -> {
-                        var found =
-                                Files.readAttributes(
-                                        file, TEMP_ATTRIBUTES, LinkOption.NOFOLLOW_LINKS);
-                        if (isOver(found.get(MODIFIED), now, oldest, latest)
-                                && isOver(found.get(CHANGED), now, oldest, latest)
-                                && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
-                                && Files.deleteIfExists(file)) {
-                            core.counters().reapedTemps.increment();
+                        try {
+                            reap(file, now, oldest, latest);
+                        } catch (NoSuchFileException _) {
+                            // its writer has finished it meanwhile
+                        } catch (IOException e) {
+                            LOG.debug("cannot delete the unfinished file {}", file, e);
                         }
                     });
+        }
+    }
+
+    private void reap(Path file, long now, long oldest, long latest) throws IOException {
+        var found = Files.readAttributes(file, TEMP_ATTRIBUTES, LinkOption.NOFOLLOW_LINKS);
+        if (isOver(found.get(MODIFIED), now, oldest, latest)
+                && isOver(found.get(CHANGED), now, oldest, latest)
+                && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                && Files.deleteIfExists(file)) {
+            core.counters().reapedTemps.increment();
         }
     }
 

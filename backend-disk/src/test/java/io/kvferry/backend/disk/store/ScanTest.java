@@ -173,6 +173,69 @@ class ScanTest {
         }
     }
 
+    /// As after a fault of the medium: what cannot be looked at is not there, and the rest is.
+    @Test
+    void passesOverAFileWhoseStatusCannotBeRead() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls);
+                var other = open()) {
+            for (int i = 0; i < 10; i++) {
+                new StoreDriver(other).save(BlockKey.of("k" + i), StoreDriver.block(1, 100));
+            }
+            var looks = new AtomicInteger();
+            calls.hook =
+                    (call, _) ->
+                            call.equals("status") && looks.incrementAndGet() == 4
+                                    ? -Errno.EUCLEAN
+                                    : 0;
+            store.core().scan();
+            assertThat(store.stats().blocks()).isEqualTo(9);
+            calls.hook = FaultInjectingCalls.PASS;
+            age(store);
+            store.core().scan();
+            assertThat(store.stats().blocks()).isEqualTo(10);
+        }
+    }
+
+    @Test
+    void opensAlthoughAUselessFileCannotBeDeleted() throws Exception {
+        var key = BlockKey.of("k");
+        Path useless;
+        Path temp;
+        try (var store = open()) {
+            new StoreDriver(store).save(key, StoreDriver.block(1, 100));
+            var folder = store.core().folder();
+            useless = Files.createFile(folder.subfolder(0).resolve("0".repeat(64) + ".kvb"));
+            temp = Files.createFile(folder.temps(0).resolve("left-over"));
+        }
+        try {
+            Assumptions.assumeTrue(
+                    immutable(useless, true) && immutable(temp, true),
+                    "chattr +i was refused; run as root on a file system that has it to include this");
+            try (var store = open()) {
+                assertThat(store.mayContain(key)).isTrue();
+                assertThat(store.stats().blocks()).isEqualTo(1);
+                assertThat(store.stats().corrupt()).isZero();
+                long later = Instant.now().plusSeconds(86_400).toEpochMilli();
+                new FolderScan(store.core()).reapTemps(later);
+                assertThat(store.core().counters().reapedTemps.sum()).isZero();
+            }
+        } finally {
+            immutable(useless, false);
+            immutable(temp, false);
+        }
+    }
+
+    private static boolean immutable(Path file, boolean now) throws Exception {
+        try {
+            var command = new ProcessBuilder("chattr", now ? "+i" : "-i", file.toString());
+            return command.start().waitFor() == 0;
+        } catch (IOException _) {
+            return false; // no such command here
+        }
+    }
+
     /// As on a machine where other processes save now and then: all folders changed.
     @Test
     void allocatesNothingPerFileThatIsKnown() throws Exception {
