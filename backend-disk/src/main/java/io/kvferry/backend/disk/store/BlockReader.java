@@ -105,6 +105,9 @@ final class BlockReader implements BlockSearch.Finder {
             }
         }
         if (!task.leaveIo()) {
+            if (got < 0 && Errno.isMedium((int) -got)) { // most media try for longer than that
+                unreadable((int) -got, key.digest());
+            }
             return MISS; // discarded: the caller already got TIMEOUT
         }
         if (got < 0 && got != -Errno.NOT_REGULAR) {

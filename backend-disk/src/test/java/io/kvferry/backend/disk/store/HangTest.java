@@ -10,6 +10,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
@@ -102,6 +103,38 @@ class HangTest {
             StoreDriver.shut(store);
             assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
             assertThat(store.stats().stalledNow()).isZero();
+        }
+    }
+
+    /// As most faults of a medium, which tries for long.
+    @Test
+    void setsABlockAsideWhoseReadFailsAfterItsDeadline() {
+        var fail = new CountDownLatch(1);
+        var config = StoreDriver.config(root);
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("read")) {
+                            await(fail);
+                            return -Errno.EIO;
+                        }
+                        return 0;
+                    };
+            do { // on a busy machine the deadline may pass before a thread takes the request up
+                assertThat(
+                                driver.load(key, empty(5000), Duration.ofMillis(100))
+                                        .failedWith(ErrorCode.TIMEOUT))
+                        .isTrue();
+            } while (store.stats().stalledNow() == 0);
+            fail.countDown();
+            StoreDriver.shut(store);
+            assertThat(StoreDriver.file(config, key)).doesNotExist();
+            assertThat(store.stats().usedBytes()).isZero();
+        } finally {
+            fail.countDown();
         }
     }
 
