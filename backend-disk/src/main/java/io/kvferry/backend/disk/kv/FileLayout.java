@@ -2,6 +2,10 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvCacheGroup;
@@ -20,8 +24,10 @@ public record FileLayout(int groups, int ranks, int run) {
     /// So that prompts that differ within a run lose little.
     static final int MOST_BLOCKS = 64;
 
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when the store takes no such file
     public static FileLayout of(OptionValues options, KvCacheSpec cache, int ranks) {
         int blocks = (int) options.integer("run_blocks");
+        long longest = longestRun(cache);
         if (!cache.groups().stream().allMatch(FileLayout::keepsAll)) {
             blocks = 1; // a block may be gone before its run is complete
         } else if (blocks == 0) {
@@ -31,8 +37,41 @@ public record FileLayout(int groups, int ranks, int run) {
                             .max()
                             .orElseThrow();
             blocks = Math.clamp(DiskOptions.RUN_BYTES / largest, 1, MOST_BLOCKS);
+            blocks = Math.clamp(longest, 1, blocks);
         }
+        requireSavable(blocks, longest);
         return new FileLayout(cache.groups().size(), ranks, blocks);
+    }
+
+    /// Blocks of which the store takes a file in every group.
+    private static long longestRun(KvCacheSpec cache) {
+        return cache.groups().stream()
+                .mapToLong(group ->
+                        Math.min(
+                                StoreConfig.DEFAULT_MAX_BLOCK_BYTES
+                                        / (group.blockBytes() * group.layers().size()),
+                                BlockStore.MOST_SEGMENTS / group.layers().size()))
+                .min()
+                .orElseThrow();
+    }
+
+    private static void requireSavable(int blocks, long longest) {
+        if (blocks <= longest) {
+            return;
+        }
+        throw new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                "kv_connector_extra_config of DiskConnector: a file takes at most "
+                        + StoreConfig.DEFAULT_MAX_BLOCK_BYTES
+                        + " bytes and "
+                        + BlockStore.MOST_SEGMENTS
+                        + " segments, one for each block in each layer; "
+                        + (longest == 0
+                                ? "a single block of this model has more; choose smaller blocks"
+                                : "with this model run_blocks "
+                                        + blocks
+                                        + " is too many, set at most "
+                                        + longest));
     }
 
     private static boolean keepsAll(KvCacheGroup group) {

@@ -41,6 +41,9 @@ import java.util.List;
 /// Threading: all methods may be called from any thread. Callbacks come from I/O threads or the
 /// deadline thread.
 public final class BlockStore implements AutoCloseable {
+    /// Most segments of a block.
+    public static final int MOST_SEGMENTS = RecordFormat.MAX_SEGMENTS;
+
     private static final Logger LOG = LoggerFactory.getLogger(BlockStore.class);
 
     private final StoreConfig config;
@@ -357,13 +360,10 @@ public final class BlockStore implements AutoCloseable {
     }
 
     private void check(List<MemorySegment> segments) {
-        if (segments.size() > RecordFormat.MAX_SEGMENTS) {
+        if (segments.size() > MOST_SEGMENTS) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
-                    "a block takes at most "
-                            + RecordFormat.MAX_SEGMENTS
-                            + " segments, not "
-                            + segments.size());
+                    "a block takes at most " + MOST_SEGMENTS + " segments, not " + segments.size());
         }
         long bytes = RecordFormat.payloadBytes(segments);
         if (bytes > config.maxBlockBytes()) {

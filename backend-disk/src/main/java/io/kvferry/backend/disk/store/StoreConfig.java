@@ -46,6 +46,8 @@ public record StoreConfig(
     /// That of Mooncake's offset allocator store.
     public static final long DEFAULT_RESERVE_BYTES = 256L << 20;
 
+    public static final long DEFAULT_MAX_BLOCK_BYTES = 256L << 20;
+
     /// How much of the file system may be used.
     ///
     /// @param quotaBytes most bytes that the files of this namespace may take
@@ -138,7 +140,7 @@ public record StoreConfig(
                 Durability.NONE,
                 DirectIo.AUTO,
                 new Pools(16, 4, 256),
-                256L << 20,
+                DEFAULT_MAX_BLOCK_BYTES,
                 new Times(
                         Duration.ofSeconds(10),
                         Duration.ofSeconds(2),
