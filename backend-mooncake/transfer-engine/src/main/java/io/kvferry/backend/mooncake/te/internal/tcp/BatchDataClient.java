@@ -23,6 +23,7 @@ public final class BatchDataClient extends DataClient {
     private final Cursor asked = new Cursor();
     private final Cursor answered = new Cursor();
     private final Cursor scratch = new Cursor();
+    private final Unanswered unanswered = new Unanswered();
     private boolean write;
     private long capability;
     private long token;
@@ -43,21 +44,20 @@ public final class BatchDataClient extends DataClient {
         this.token = token;
         asked.start(slice);
         answered.start(slice);
-        int open = 0;
+        unanswered.clear();
         try {
             while (true) {
-                while (open < OPEN_MESSAGES && asked.hasNext() && !job.ended()) {
+                while (unanswered.count() < OPEN_MESSAGES && asked.hasNext() && !job.ended()) {
                     ask(wire, asked);
-                    open++;
+                    unanswered.asked(wire.out);
                 }
-                if (open == 0) {
+                if (unanswered.count() == 0) {
                     return;
                 }
-                answer(wire, answered, open == 1);
-                open--;
+                answer(wire, answered, unanswered.count() == 1);
             }
         } catch (IOException e) {
-            throw refusalBehind(e, wire, answered, open);
+            throw refusalBehind(e, wire, answered, unanswered.count());
         }
     }
 
@@ -181,6 +181,7 @@ public final class BatchDataClient extends DataClient {
             }
             throw refusal(code, pieces);
         }
+        answered(wire, unanswered);
     }
 
     private ByteBuffer statusAndBytes(Wire wire, Cursor pieces) throws IOException {

@@ -48,6 +48,7 @@ public class DataClient {
     final String peerName;
     private final Cursor first = new Cursor();
     private final Cursor second = new Cursor();
+    private final Unanswered unanswered = new Unanswered();
 
     /// The range that was refused.
     public int failedRange = -1;
@@ -66,6 +67,7 @@ public class DataClient {
     ///   no use then
     public void run(Wire wire, Slice slice, Job job, long token) throws IOException {
         failedRange = -1;
+        unanswered.clear();
         Cursor acknowledged = first.start(slice);
         try {
             if (job.write()) {
@@ -79,11 +81,9 @@ public class DataClient {
     }
 
     private void write(Wire wire, Cursor sending, Cursor acknowledged, Job job) throws IOException {
-        int open = 0;
         while (!job.ended() && sending.next()) {
-            if (open == WINDOW) {
+            if (unanswered.count() == WINDOW) {
                 receipt(wire, acknowledged);
-                open--;
             }
             DataFrames.header(
                     wire.out.room(DataFrames.HEADER),
@@ -91,31 +91,30 @@ public class DataClient {
                     sending.remoteAddress(),
                     DataFrames.WRITE | DataFrames.V2);
             wire.out.send(local(sending), sending.localAddress(), sending.bytes(), null);
-            open++;
+            unanswered.asked(wire.out);
         }
-        while (open-- > 0) {
+        while (unanswered.count() > 0) {
             receipt(wire, acknowledged);
         }
     }
 
     private void read(Wire wire, Cursor asking, Cursor taking, Job job) throws IOException {
-        int open = 0;
         while (true) {
-            while (open < WINDOW && !job.ended() && asking.next()) {
+            while (unanswered.count() < WINDOW && !job.ended() && asking.next()) {
                 DataFrames.header(
                         wire.out.room(DataFrames.HEADER),
                         asking.bytes(),
                         asking.remoteAddress(),
                         DataFrames.READ | DataFrames.V2);
-                open++;
+                unanswered.asked(wire.out);
             }
-            if (open == 0) {
+            if (unanswered.count() == 0) {
                 return;
             }
             taking.next();
-            check(receiptOfRead(wire, taking, open == 1), taking, false);
+            check(receiptOfRead(wire, taking, unanswered.count() == 1), taking, false);
+            answered(wire, unanswered);
             wire.in.receive(local(taking), taking.localAddress(), taking.bytes(), null);
-            open--;
         }
     }
 
@@ -126,6 +125,18 @@ public class DataClient {
         ByteBuffer status = wire.in.need(DataFrames.STATUS);
         of.next();
         check(status, of, true);
+        answered(wire, unanswered);
+    }
+
+    /// The oldest request was not refused. A refusal may come before the request has left as a
+    /// whole, for its head is enough; anything else may not. What is still queued would leave when
+    /// nobody holds the memory any more.
+    final void answered(Wire wire, Unanswered requests) {
+        if (!requests.answered(wire.out)) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL,
+                    "peer %s answered a request before it was sent".formatted(peerName));
+        }
     }
 
     /// @param last whether no other request is unanswered: of what is refused no bytes come then

@@ -185,6 +185,11 @@ public final class Wire implements AutoCloseable {
         return in.hasUnasked();
     }
 
+    /// Whether nothing is left in either direction that the next user would take for its own.
+    public boolean isInStep() {
+        return out.isEmpty() && !in.buffered(1);
+    }
+
     boolean overdue(long now) {
         return clock.overdue(now);
     }

@@ -32,6 +32,7 @@ final class WireOutput {
 
     private @Nullable CRC32C sum;
     private boolean sent;
+    private long flushes;
 
     WireOutput(WireSocket socket, CallClock clock, ByteBuffer staging, MemorySegment calls) {
         this.socket = socket;
@@ -110,6 +111,16 @@ final class WireOutput {
         }
     }
 
+    /// Counts up when all that was put here has left, or the connection has failed.
+    long flushes() {
+        return flushes;
+    }
+
+    /// Whether nothing waits for a flush.
+    boolean isEmpty() {
+        return staging.position() == 0 && outgoing.isEmpty();
+    }
+
     void flush() throws IOException {
         try {
             if (outgoing.isEmpty()) {
@@ -123,6 +134,7 @@ final class WireOutput {
             partsUsed = 0;
             queued = 0;
             staging.clear();
+            flushes++;
         }
     }
 

@@ -267,8 +267,9 @@ public final class Peer {
     void giveBack(Lane lane, boolean healthy) {
         lane.used = true;
         lane.wire.rest();
-        if (!pool.give(lane, healthy)) {
-            if (!healthy) {
+        boolean usable = healthy && lane.wire.isInStep();
+        if (!pool.give(lane, usable)) {
+            if (!usable) {
                 lane.wire.abort();
             }
             lane.wire.close();
