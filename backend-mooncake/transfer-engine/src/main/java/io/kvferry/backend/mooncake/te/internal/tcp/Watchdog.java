@@ -60,7 +60,7 @@ public final class Watchdog implements AutoCloseable {
         try {
             long now = System.nanoTime();
             for (Wire wire : wires) {
-                if (wire.overdue(now)) {
+                if (wire.condemn(now)) {
                     wires.remove(wire); // once is enough
                     expire(wire);
                 } else {

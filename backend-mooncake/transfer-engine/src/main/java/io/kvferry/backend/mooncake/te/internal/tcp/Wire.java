@@ -14,7 +14,7 @@ import java.io.IOException;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
 ///
@@ -22,22 +22,25 @@ import java.util.concurrent.atomic.AtomicReference;
 /// system call; what is longer than [#DIRECT_FROM] goes between socket and region without a copy.
 /// Copying 32 KiB costs about a microsecond, a system call on a loopback socket several.
 ///
-/// Threading: one thread at a time uses the connection; [#abort], [#stop], [#expire] and [#overdue]
-/// are for others.
+/// Threading: one thread at a time uses the connection; [#abort], [#stop] and [#expire] are for
+/// others, [#condemn] and [#tick] for the watchdog.
 public final class Wire implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
 
-    /// What the [ProcessorRoom] counts it as.
-    private enum Use {
-        /// Not used lately.
-        IDLE,
+    /// What the [ProcessorRoom] counts it as: not used lately, used lately, and in use. Whoever is
+    /// condemned counts as in use until it is closed.
+    private static final long IDLE = 0;
 
-        /// Used lately.
-        RESTING,
-        IN_USE,
-        CLOSED
-    }
+    private static final long RESTING = 1;
+    private static final long IN_USE = 2;
+    private static final long CONDEMNED = 3;
+    private static final long CLOSED = 4;
+
+    /// The bits of [#use] that hold one of these.
+    private static final long KIND = 7;
+
+    private static final long NEXT_USE = KIND + 1;
 
     /// Ranges from this size on bypass the staging buffers.
     static final int DIRECT_FROM = 32 << 10;
@@ -54,7 +57,9 @@ public final class Wire implements AutoCloseable {
     private final CallClock clock;
     private final Watchdog watchdog;
     private final ProcessorRoom processors;
-    private final AtomicReference<Use> use = new AtomicReference<>(Use.IDLE);
+
+    /// One of the above, and the number of the use.
+    private final AtomicLong use = new AtomicLong(IDLE);
 
     /// Of the clock, when the watchdog looked last.
     private long marksSeen;
@@ -122,22 +127,29 @@ public final class Wire implements AutoCloseable {
     }
 
     /// Stops the clocks: the connection may now rest as long as it likes.
-    public void rest() {
+    ///
+    /// @return false when its time was up before, or it is closed: it is of no use any more
+    public boolean rest() {
         clock.rest();
-        if (use.get() == Use.IN_USE && use.compareAndSet(Use.IN_USE, Use.RESTING)) {
+        long from = use.get();
+        if ((from & KIND) == IN_USE) {
+            if (!use.compareAndSet(from, from - IN_USE + RESTING)) {
+                return false;
+            }
             processors.exit();
         }
+        return (from & KIND) < CONDEMNED;
     }
 
     /// Once until it rests, for a wire begins several times before. Others may close it, and the
     /// watchdog calls it idle.
     private void comeIntoUse() {
-        Use from = use.get();
-        while (from == Use.IDLE || from == Use.RESTING) {
-            Use seen = use.compareAndExchange(from, Use.IN_USE);
+        long from = use.get();
+        while ((from & KIND) < IN_USE) {
+            long seen = use.compareAndExchange(from, (from & ~KIND) + NEXT_USE + IN_USE);
             if (seen == from) {
                 processors.enter();
-                if (from == Use.IDLE) {
+                if ((from & KIND) == IDLE) {
                     processors.arrive();
                 }
                 return;
@@ -149,9 +161,10 @@ public final class Wire implements AutoCloseable {
     /// Called by the watchdog with each tick: who has rested since the last one is idle.
     void tick() {
         long marks = clock.marks();
+        long from = use.get();
         if (marks != marksSeen) {
             marksSeen = marks;
-        } else if (use.get() == Use.RESTING && use.compareAndSet(Use.RESTING, Use.IDLE)) {
+        } else if ((from & KIND) == RESTING && use.compareAndSet(from, from - RESTING + IDLE)) {
             processors.leave();
         }
     }
@@ -190,8 +203,21 @@ public final class Wire implements AutoCloseable {
         return out.isEmpty() && !in.buffered(1);
     }
 
-    boolean overdue(long now) {
-        return clock.overdue(now);
+    /// Called by the watchdog: whether its time is up, so that it is to [#expire]. A use that ends
+    /// before is not condemned, and one that is condemned has no next: see [#rest].
+    boolean condemn(long now) {
+        long seen = use.get(); // before the look at the clock of that use
+        if (!clock.overdue(now)) {
+            return false;
+        }
+        boolean same =
+                (seen & KIND) == IN_USE
+                        ? use.compareAndSet(seen, seen - IN_USE + CONDEMNED)
+                        : use.get() == seen;
+        if (same) {
+            expired = true;
+        }
+        return same;
     }
 
     void expire() {
@@ -307,11 +333,11 @@ public final class Wire implements AutoCloseable {
         end();
         watchdog.forget(this);
         clock.rest();
-        Use last = use.getAndSet(Use.CLOSED); // whoever begins after this takes no place
-        if (last == Use.IN_USE) {
+        long last = use.getAndSet(CLOSED) & KIND; // whoever begins after this takes no place
+        if (last == IN_USE || last == CONDEMNED) {
             processors.exit();
         }
-        if (last == Use.IN_USE || last == Use.RESTING) {
+        if (last != IDLE && last != CLOSED) {
             processors.leave();
         }
     }

@@ -266,8 +266,8 @@ public final class Peer {
 
     void giveBack(Lane lane, boolean healthy) {
         lane.used = true;
-        lane.wire.rest();
-        boolean usable = healthy && lane.wire.isInStep();
+        boolean inTime = lane.wire.rest();
+        boolean usable = healthy && inTime && lane.wire.isInStep();
         if (!pool.give(lane, usable)) {
             if (!usable) {
                 lane.wire.abort();
@@ -371,8 +371,10 @@ public final class Peer {
         try {
             wire.begin(deadline.earlier(Deadline.in(config.connectTimeout())));
             auth.get().connect(wire.bytes());
-            wire.rest();
-            done = true;
+            done = wire.rest();
+            if (!done) {
+                throw new SocketTimeoutException("the time to prove the secret is up");
+            }
             return wire;
         } finally {
             if (!done) {

@@ -18,6 +18,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
 
 class WatchdogTest {
     @Test
@@ -76,6 +78,62 @@ class WatchdogTest {
         } finally {
             stuck.forEach(channel -> channel.mayClose.countDown());
         }
+    }
+
+    @Test
+    void aUseThatEndsIsNotCondemnedAndOneThatIsCondemnedDoesNotEndWell() {
+        try (var watchdog = new Watchdog("test")) {
+            var wire = unwatched(watchdog, Staging.Pair.allocate());
+            wire.begin(Deadline.in(Duration.ZERO));
+            assertThat(wire.rest()).isTrue();
+            assertThat(wire.condemn(System.nanoTime())).isFalse();
+            wire.begin(Deadline.in(Duration.ZERO));
+            assertThat(wire.condemn(System.nanoTime())).isTrue();
+            assertThat(wire.isExpired()).isTrue();
+            assertThat(wire.rest()).isFalse();
+        }
+    }
+
+    /// One transfer ends at the moment when its time is up; the next has plenty.
+    @Test
+    void noUseIsCondemnedForTheOneBefore() throws Exception {
+        try (var watchdog = new Watchdog("test")) {
+            var staging = Staging.Pair.allocate();
+            var current = new AtomicReference<>(unwatched(watchdog, staging));
+            var over = new AtomicBoolean();
+            var condemning =
+                    Thread.ofPlatform()
+                            .start(() -> {
+                                while (!over.get()) {
+                                    current.get().condemn(System.nanoTime());
+                                }
+                            });
+            int spared = 0;
+            try {
+                for (int i = 0; i < 20_000; i++) {
+                    var wire = current.get();
+                    wire.begin(Deadline.in(Duration.ZERO));
+                    if (wire.rest()) {
+                        spared++;
+                        wire.begin(Deadline.in(Duration.ofHours(1)));
+                        assertThat(wire.rest()).isTrue();
+                        assertThat(wire.isExpired()).isFalse();
+                    } else {
+                        current.set(unwatched(watchdog, staging));
+                    }
+                }
+            } finally {
+                over.set(true);
+                condemning.join();
+            }
+            assertThat(spared).isPositive();
+        }
+    }
+
+    private static Wire unwatched(Watchdog watchdog, Staging.Pair staging) {
+        var wire = new Wire(new StuckChannel(), EngineConfig.defaults(), watchdog, staging);
+        watchdog.forget(wire);
+        return wire;
     }
 
     /// Whoever waits for a peer that says nothing would wait for ever.

@@ -237,6 +237,29 @@ class PeerTest {
         }
     }
 
+    /// Its last bytes may come in time for the transfer, and too late for the watchdog, which ends
+    /// it a little later.
+    @Test
+    void aConnectionWhoseTimeWasUpIsNotUsedAgain() throws Exception {
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), watchdog);
+            var late = peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
+            late.wire.begin(Deadline.in(Duration.ZERO));
+            var limit = Deadline.in(SOON);
+            while (!late.wire.isExpired()) {
+                assertThat(limit.passed()).isFalse();
+                Thread.onSpinWait();
+            }
+            peer.giveBack(late, true);
+            assertThat(peer.lanes()).isZero();
+            var next = peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
+            assertThat(next.wire.isExpired()).isFalse();
+            peer.giveBack(next, true);
+            peer.drop();
+        }
+    }
+
     /// However the connections came back.
     @Test
     void aThreadGetsTheConnectionThatItUsedLast() throws Exception {
