@@ -23,7 +23,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// A thread gets the connection that it used last: with pairs of threads that stay together the
 /// system can keep each on one processor within a host, with the bytes between them in its cache.
-/// It takes and gives that one back without a lock.
+/// It takes and gives that one back without a lock, as long as nobody waits: what comes back then
+/// goes to who has waited longest.
 ///
 /// Threading: any thread; a lane that was taken belongs to who took it.
 final class LanePool {
@@ -32,10 +33,12 @@ final class LanePool {
 
     private final ThreadSlots<Lane> slots = new ThreadSlots<>();
     private final ReentrantLock lock = new ReentrantLock();
-    private final Condition returned = lock.newCondition();
 
     /// Those that lie in no slot, the last that came first.
     private final ArrayDeque<Lane> idle = new ArrayDeque<>();
+
+    /// Those that wait, the first that came first.
+    private final ArrayDeque<Waiter> waiters = new ArrayDeque<>();
 
     /// Threads that look for a lane under the lock, or wait for one.
     private final AtomicInteger looking = new AtomicInteger();
@@ -44,12 +47,25 @@ final class LanePool {
     private long lastUse = System.nanoTime();
     private volatile boolean closed;
 
+    /// A thread that waits; what it is served is set under the lock.
+    private static final class Waiter {
+        final Condition turn;
+        boolean served;
+
+        /// Null where it is served room for one more.
+        @Nullable Lane lane;
+
+        Waiter(Condition turn) {
+            this.turn = turn;
+        }
+    }
+
     LanePool(String segmentName, int most) {
         this.segmentName = segmentName;
         this.most = most;
     }
 
-    /// A resting lane, or the next that comes back.
+    /// A resting lane, or in turn one that comes back.
     ///
     /// @return null when there is none, and room for one more: it counts, and the caller makes it
     ///   or calls [#uncount]
@@ -81,30 +97,77 @@ final class LanePool {
             throws InterruptedException, ClosedChannelException {
         Lane own = own();
         if (near != null) {
-            if (own == null) {
+            if (own == null && waiters.isEmpty()) {
                 return near;
             }
             idle.addFirst(near); // the pool is open: a closed one has no idle lane
-            returned.signal();
+            serveWaiters();
         }
-        Lane found = own == null ? any() : own;
-        while (found == null && lanes >= most) {
-            if (job.ended()) {
-                throw new ClosedChannelException();
+        if (own != null) {
+            return own;
+        }
+        if (waiters.isEmpty()) {
+            Lane found = any();
+            if (found != null) {
+                return found;
             }
-            long left = deadline.remainingNanos();
-            if (left <= 0) {
-                throw new KvFerryException(
-                        ErrorCode.TIMEOUT,
-                        "all " + lanes + " connections to " + segmentName + " stayed in use");
+            if (lanes < most) {
+                lanes++;
+                return null;
             }
-            var _ = returned.awaitNanos(left);
-            found = any();
         }
-        if (found == null) {
-            lanes++;
+        return await(deadline, job);
+    }
+
+    /// Waits for its turn.
+    ///
+    /// @return null where it got room for one more
+    private @Nullable Lane await(Deadline deadline, DataClient.Job job)
+            throws InterruptedException, ClosedChannelException {
+        var self = new Waiter(lock.newCondition());
+        waiters.addLast(self);
+        try {
+            while (!self.served) {
+                if (job.ended()) {
+                    throw new ClosedChannelException();
+                }
+                long left = deadline.remainingNanos();
+                if (left <= 0) {
+                    throw new KvFerryException(
+                            ErrorCode.TIMEOUT,
+                            "all " + lanes + " connections to " + segmentName + " stayed in use");
+                }
+                var _ = self.turn.awaitNanos(left);
+            }
+        } catch (InterruptedException e) {
+            if (!self.served) {
+                throw e;
+            }
+            Thread.currentThread().interrupt(); // seen by what it does next
+        } finally {
+            if (!self.served) {
+                waiters.remove(self);
+            }
         }
-        return found;
+        return self.lane;
+    }
+
+    /// After each change under the lock: while somebody waits, no lane is idle, and there is no
+    /// room for another. So whoever comes later, or comes again, does not overtake.
+    private void serveWaiters() {
+        while (!waiters.isEmpty()) {
+            Lane lane = any();
+            if (lane == null && lanes >= most) {
+                return;
+            }
+            if (lane == null) {
+                lanes++;
+            }
+            Waiter first = waiters.removeFirst();
+            first.lane = lane;
+            first.served = true;
+            first.turn.signal();
+        }
     }
 
     private @Nullable Lane own() {
@@ -145,7 +208,7 @@ final class LanePool {
                 lanes--;
                 used(lane.restingSince);
             }
-            returned.signal();
+            serveWaiters();
             return kept;
         } finally {
             lock.unlock();
@@ -158,7 +221,7 @@ final class LanePool {
         try {
             lanes--;
             used(System.nanoTime());
-            returned.signal();
+            serveWaiters();
         } finally {
             lock.unlock();
         }
@@ -200,7 +263,7 @@ final class LanePool {
                     lanes--;
                     used(lane.restingSince);
                 }
-                returned.signal();
+                serveWaiters();
             } finally {
                 lock.unlock();
             }
@@ -234,7 +297,7 @@ final class LanePool {
     void wakeWaiters() {
         lock.lock();
         try {
-            returned.signalAll();
+            waiters.forEach(waiter -> waiter.turn.signal());
         } finally {
             lock.unlock();
         }
@@ -250,7 +313,7 @@ final class LanePool {
                 rested.add(lane);
                 lanes--;
             }
-            returned.signalAll();
+            serveWaiters();
         } finally {
             lock.unlock();
         }

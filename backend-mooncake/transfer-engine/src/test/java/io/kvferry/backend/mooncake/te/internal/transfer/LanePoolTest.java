@@ -26,6 +26,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -102,6 +103,109 @@ class LanePoolTest {
             peer.giveBack(lane, true);
             peer.drop();
         }
+    }
+
+    /// A thread that gives its lane back takes it again sooner than a waiter wakes up.
+    @Test
+    void whoWaitsIsServedBeforeWhoComesAgain() throws Exception {
+        var config = EngineConfig.from(Map.of("lanes-per-peer", "1"));
+        try (var threads = Executors.newCachedThreadPool();
+                var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
+            var peer = PeerTest.peer(server.getLocalPort(), config, watchdog);
+            for (int i = 0; i < 50; i++) {
+                var lane = borrow(peer);
+                var waiter = waiting(threads, peer);
+                peer.giveBack(lane, true);
+                assertThat(borrow(peer)).isSameAs(lane); // when the waiter has had it
+                assertThat(waiter.done()).as("served first").isTrue();
+                peer.giveBack(lane, true);
+            }
+            peer.drop();
+        }
+    }
+
+    @Test
+    void thoseWhoWaitAreServedInTurn() throws Exception {
+        var config = EngineConfig.from(Map.of("lanes-per-peer", "1"));
+        try (var threads = Executors.newCachedThreadPool();
+                var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
+            var peer = PeerTest.peer(server.getLocalPort(), config, watchdog);
+            for (boolean healthy : new boolean[] {true, false}) {
+                var lane = borrow(peer);
+                List<Waiter> waiters = new ArrayList<>();
+                for (int i = 0; i < 5; i++) {
+                    waiters.add(waiting(threads, peer));
+                }
+                peer.giveBack(lane, healthy); // an unhealthy one leaves room for another
+                peer.giveBack(borrow(peer), true);
+                for (int i = 1; i < waiters.size(); i++) {
+                    assertThat(waiters.get(i).turn()).isGreaterThan(waiters.get(i - 1).turn());
+                }
+            }
+            peer.drop();
+        }
+    }
+
+    /// It is interrupted at the moment when its turn comes.
+    @Test
+    void aWaiterThatGivesUpLosesNoLane() throws Exception {
+        var config = EngineConfig.from(Map.of("lanes-per-peer", "1"));
+        try (var threads = Executors.newCachedThreadPool();
+                var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 64, InetAddress.getLoopbackAddress())) {
+            var peer = PeerTest.peer(server.getLocalPort(), config, watchdog);
+            for (int i = 0; i < 40; i++) {
+                var lane = borrow(peer);
+                var first = waiting(threads, peer);
+                var second = waiting(threads, peer);
+                first.thread().interrupt();
+                peer.giveBack(lane, i % 2 == 0);
+                second.taken().get(15, TimeUnit.SECONDS);
+                first.taken()
+                        .handle((_, _) -> "failed, or was served before")
+                        .get(15, TimeUnit.SECONDS);
+                peer.giveBack(borrow(peer), true);
+                assertThat(peer.lanes()).isEqualTo(1);
+            }
+            peer.drop();
+        }
+    }
+
+    /// @param taken the turn in which it had a lane, which it gave back at once
+    private record Waiter(Thread thread, CompletableFuture<Integer> taken) {
+        boolean done() {
+            return taken.isDone();
+        }
+
+        int turn() throws Exception {
+            return taken.get(15, TimeUnit.SECONDS);
+        }
+    }
+
+    private final AtomicInteger turns = new AtomicInteger();
+
+    /// Returns when it waits.
+    private Waiter waiting(Executor threads, Peer peer) throws Exception {
+        var thread = new CompletableFuture<Thread>();
+        var taken = new CompletableFuture<Integer>();
+        threads.execute(() -> {
+            thread.complete(Thread.currentThread());
+            try {
+                var lane = borrow(peer);
+                taken.complete(turns.incrementAndGet());
+                peer.giveBack(lane, true);
+            } catch (IOException | RuntimeException e) {
+                taken.completeExceptionally(e);
+            }
+        });
+        var waiter = new Waiter(thread.get(10, TimeUnit.SECONDS), taken);
+        while (waiter.thread().getState() != Thread.State.TIMED_WAITING) {
+            assertThat(taken).isNotDone();
+            Thread.onSpinWait();
+        }
+        return waiter;
     }
 
     @Test
