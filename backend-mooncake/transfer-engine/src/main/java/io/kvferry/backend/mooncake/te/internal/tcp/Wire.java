@@ -206,7 +206,16 @@ public final class Wire implements AutoCloseable {
     /// Called by the watchdog: whether its time is up, so that it is to [#expire]. A use that ends
     /// before is not condemned, and one that is condemned has no next: see [#rest].
     boolean condemn(long now) {
-        long seen = use.get(); // before the look at the clock of that use
+        return condemn(now, use()); // seen before the look at the clock of that use
+    }
+
+    /// Tells one use from the next.
+    long use() {
+        return use.get();
+    }
+
+    /// @param seen the use that it is for
+    boolean condemn(long now, long seen) {
         if (!clock.overdue(now)) {
             return false;
         }

@@ -94,6 +94,20 @@ class WatchdogTest {
         }
     }
 
+    @Test
+    void theNextUseIsNotTheOneThatTheWatchdogSaw() {
+        try (var watchdog = new Watchdog("test")) {
+            var wire = unwatched(watchdog, Staging.Pair.allocate());
+            wire.begin(Deadline.in(Duration.ZERO));
+            long seen = wire.use();
+            assertThat(wire.rest()).isTrue();
+            wire.begin(Deadline.in(Duration.ZERO));
+            assertThat(wire.condemn(System.nanoTime(), seen)).isFalse();
+            assertThat(wire.isExpired()).isFalse();
+            assertThat(wire.condemn(System.nanoTime(), wire.use())).isTrue();
+        }
+    }
+
     /// One transfer ends at the moment when its time is up; the next has plenty.
     @Test
     void noUseIsCondemnedForTheOneBefore() throws Exception {
