@@ -111,7 +111,7 @@ public final class BootstrapRegistrar implements AutoCloseable {
                         "registration of {} at {} is not renewed: {}",
                         registration.addr(),
                         base,
-                        e.getMessage());
+                        String.valueOf(e.getMessage()));
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 return;
