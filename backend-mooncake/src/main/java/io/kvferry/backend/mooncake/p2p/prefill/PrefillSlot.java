@@ -8,10 +8,10 @@ import io.kvferry.spi.kv.TransferId;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
-import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
 
 /// Where the prefill of one transfer and the decoder workers that want it meet, whoever comes
 /// first.
@@ -26,11 +26,13 @@ final class PrefillSlot {
 
     private final String transferId;
     private final Deque<Ask> waiting = new ArrayDeque<>();
-    private final Set<String> served = new HashSet<>();
+
+    /// What became of each decoder worker, the last time that it asked.
+    private final Map<String, Optional<Failure>> served = new LinkedHashMap<>();
+
     private final List<Runnable> inFlight = new ArrayList<>();
     private Optional<TransferId> hold = Optional.empty();
     private List<int[]> blocks = List.of();
-    private Optional<Failure> failure = Optional.empty();
     private boolean expected;
     private boolean revoked;
     private int asked;
@@ -105,9 +107,8 @@ final class PrefillSlot {
     /// A decoder worker has been dealt with.
     void end(Ask ask, long moved, Optional<Failure> problem) {
         sending--;
-        served.add(ask.exchange().decoder());
+        served.put(ask.exchange().decoder(), problem);
         bytes += moved;
-        failure = failure.or(() -> problem);
     }
 
     /// The decoder of a request that waited has gone: it is dealt with, and nothing was moved.
@@ -130,6 +131,6 @@ final class PrefillSlot {
     }
 
     Optional<Failure> failure() {
-        return failure;
+        return served.values().stream().flatMap(Optional::stream).findFirst();
     }
 }

@@ -247,6 +247,21 @@ class PrefillServiceTest {
         }
     }
 
+    @Test
+    void aDecoderThatAsksAgainAfterItHasWaitedTooLongIsServed() throws Exception {
+        try (var p = new Offering()) {
+            var decoder = new Decoder("d");
+            p.asks(decoder, 50, new int[] {1});
+            assertThat(next(decoder).errReqs()).containsExactly("r-d");
+            p.asks(decoder, 1);
+            p.ready();
+            var offer = next(decoder).offers().values().iterator().next();
+            p.service.onRequest(
+                    decoder, new ReadReport(ReadOffer.decode(offer).ticket(), "").encode());
+            assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test
