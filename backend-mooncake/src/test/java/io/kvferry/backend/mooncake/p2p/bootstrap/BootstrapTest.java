@@ -417,11 +417,12 @@ class BootstrapTest {
         client.register(base, renewed);
         var full = new CountDownLatch(1);
         var done = new AtomicBoolean();
-        try (var silent = new ServerSocket(0, 512);
-                var strangers = Executors.newVirtualThreadPerTaskExecutor()) {
+        var silent = new ArrayList<ServerSocket>();
+        try (var strangers = Executors.newVirtualThreadPerTaskExecutor()) {
             try {
-                for (int i = 1; i <= 80; i++) {
-                    var addr = "tcp://127.0.0.%d:%d".formatted(i, silent.getLocalPort());
+                for (int i = 0; i < 80; i++) {
+                    silent.add(new ServerSocket(0, 512, InetAddress.getLoopbackAddress()));
+                    var addr = "tcp://127.0.0.1:" + silent.getLast().getLocalPort();
                     var body =
                             "{\"engine_id\":\"s\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"%s\"}"
                                     .formatted(addr);
@@ -441,6 +442,10 @@ class BootstrapTest {
                 }
             } finally {
                 done.set(true);
+            }
+        } finally {
+            for (var holder : silent) {
+                holder.close();
             }
         }
         assertThat(client.query(base)).containsKey(1);
