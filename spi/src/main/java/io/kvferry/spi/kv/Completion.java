@@ -30,7 +30,9 @@ public record Completion(TransferId id, int rank, Result result) {
     /// window or state group, any failed block voids the hit, since the blocks that such a group
     /// needs for a shorter prefix were not loaded. An empty list, or one that names no position,
     /// means all blocks; so does one that names a block which was not to be loaded, since the rest
-    /// of it may be as wrong. For a SAVE the source blocks are no longer needed all the same.
+    /// of it may be as wrong. For a SAVE the source blocks are no longer needed all the same, and
+    /// the blocks that it names may be missing at the destination; when it names none, any block
+    /// may.
     public record Failed(Failure failure, List<FailedBlocks> blocks) implements Result {
         public Failed {
             Objects.requireNonNull(failure, "failure");

@@ -192,7 +192,7 @@ final class DiskJob implements BlockCallback {
         if (firstFailure.isEmpty()) {
             return new Completion.Completed(bytes);
         }
-        return new Completion.Failed(firstFailure.get(), load ? failedBlocks() : List.of());
+        return new Completion.Failed(firstFailure.get(), failedBlocks());
     }
 
     /// Every block in a file that failed.

@@ -45,6 +45,11 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             int[][] ids,
             int runLength,
             List<Run> runs) {
+        /// The hashes of its blocks at these positions of the request's table, `end` exclusive.
+        List<BlockHash> hashes(int from, int end) {
+            return List.copyOf(hashes.subList(from - first, end - first));
+        }
+
         /// All blocks of the move, as those of a load that failed altogether.
         List<FailedBlocks> allBlocks() {
             var all = new ArrayList<FailedBlocks>();

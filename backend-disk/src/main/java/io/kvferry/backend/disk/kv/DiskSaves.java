@@ -49,13 +49,13 @@ final class DiskSaves {
     /// A save under way: what it borrowed and what it will have stored.
     ///
     /// @param prefix files of the blocks before those that are saved
-    /// @param files that are written
+    /// @param files that are written, in the order of their blocks
     private record Saving(
             List<BlockPool.Lease> leases,
             Optional<BlockHash> parent,
             DiskPlan.Move move,
             List<BlockKey> prefix,
-            List<BlockKey> files) {}
+            List<Tracked.FileSpan> files) {}
 
     /// Takes what has been stored.
     @FunctionalInterface
@@ -193,11 +193,13 @@ final class DiskSaves {
                     from == 0
                             ? Optional.<BlockHash>empty()
                             : Optional.of(request.blockHash(from - 1));
-            var files = new ArrayList<BlockKey>();
+            var files = new ArrayList<Tracked.FileSpan>();
             for (int at = from; at < to; ) {
                 boolean run = runs.get(at);
-                files.addAll(run ? tracked.run(request, at) : tracked.single(request, at));
-                at += run ? layout.run() : 1;
+                int next = at + (run ? layout.run() : 1);
+                var keys = run ? tracked.run(request, at) : tracked.single(request, at);
+                files.add(new Tracked.FileSpan(at, next, keys));
+                at = next;
             }
             var prefix = tracked.storedFiles(request, from, store);
             saving.put(id, new Saving(leases, parent, move, prefix, files));
@@ -223,26 +225,51 @@ final class DiskSaves {
         }
     }
 
-    /// A save has ended on all ranks. What was there of the prompt before is in use with it: it
-    /// must not be evicted earlier than its continuation.
-    void end(Completion completion, Stored whole) {
+    /// A save has ended on all ranks. One that failed for some blocks has stored the others.
+    void end(Completion completion, Stored stored) {
         Saving ended = saving.remove(completion.id());
         if (ended == null) {
             return;
         }
         ended.leases().forEach(BlockPool.Lease::close);
         drained(completion.id());
-        if (completion.result() instanceof Completion.Completed) {
-            ended.files().forEach(store::expect);
-            var used = new ArrayList<>(ended.prefix());
-            used.addAll(ended.files());
-            store.touch(used);
-            var move = ended.move();
-            for (var run : move.runs()) {
-                int from = run.start() - move.first();
-                index.add(List.copyOf(move.hashes().subList(from, from + run.blocks())));
+        switch (completion.result()) {
+            case Completion.Completed _ -> stored(ended, ended.files(), stored);
+            case Completion.Failed(_, var blocks) -> {
+                var whole = ended.files().stream().filter(files -> !files.failed(blocks)).toList();
+                stored(ended, whole, stored);
             }
-            whole.accept(ended.parent(), move.hashes());
+            case Completion.Revoked _ -> {}
+        }
+    }
+
+    /// Takes note of the files that a save has stored. What was there of the prompt before is in
+    /// use with them: it must not be evicted earlier than its continuation.
+    private void stored(Saving ended, List<Tracked.FileSpan> files, Stored stored) {
+        if (files.isEmpty()) {
+            return;
+        }
+        var keys = files.stream().flatMap(each -> each.keys().stream()).toList();
+        keys.forEach(store::expect);
+        var used = new ArrayList<>(ended.prefix());
+        used.addAll(keys);
+        store.touch(used);
+        var move = ended.move();
+        var blocks = new BitSet();
+        files.forEach(each -> blocks.set(each.start(), each.end()));
+        for (var run : move.runs()) {
+            if (blocks.get(run.start())) { // stored or not as a whole
+                index.add(move.hashes(run.start(), run.start() + run.blocks()));
+            }
+        }
+        for (int from = blocks.nextSetBit(0); from >= 0; ) {
+            int to = blocks.nextClearBit(from);
+            var parent =
+                    from == move.first()
+                            ? ended.parent()
+                            : Optional.of(move.hashes(from - 1, from).getFirst());
+            stored.accept(parent, move.hashes(from, to));
+            from = blocks.nextSetBit(to);
         }
     }
 

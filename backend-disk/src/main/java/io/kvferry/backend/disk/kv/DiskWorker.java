@@ -171,9 +171,7 @@ final class DiskWorker implements WorkerConnector {
         } catch (RuntimeException | Error e) {
             if (!jobs.containsKey(move.id())) { // else the job reports it
                 var failure = new Failure(ErrorCode.INTERNAL, "the transfer did not start: " + e);
-                completeAndWake(
-                        move.id(),
-                        new Completion.Failed(failure, load ? move.allBlocks() : List.of()));
+                completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
             }
         }
     }

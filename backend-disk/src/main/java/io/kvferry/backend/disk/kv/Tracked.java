@@ -29,10 +29,10 @@ final class Tracked {
     Map<Integer, DiskPlan.Run> runs = Map.of();
 
     /// The files of the load under way.
-    List<LoadingFile> loadingFiles = List.of();
+    List<FileSpan> loadingFiles = List.of();
 
     /// Files of the blocks before those.
-    List<LoadingFile> loadingPrefix = List.of();
+    List<FileSpan> loadingPrefix = List.of();
 
     boolean refreshed;
     boolean loadFailed;
@@ -40,9 +40,19 @@ final class Tracked {
     int jobs;
 
     /// The files that hold blocks `start` to `end` (exclusive), of all groups and ranks.
-    record LoadingFile(int start, int end, List<BlockKey> keys) {
-        boolean holds(int position) {
+    record FileSpan(int start, int end, List<BlockKey> keys) {
+        private boolean holds(int position) {
             return start <= position && position < end;
+        }
+
+        /// Whether one of its blocks is among these; those of a transfer that failed and named no
+        /// block are all.
+        boolean failed(List<FailedBlocks> blocks) {
+            boolean named = blocks.stream().anyMatch(group -> group.positions().length > 0);
+            return !named
+                    || blocks.stream()
+                            .flatMapToInt(group -> Arrays.stream(group.positions()))
+                            .anyMatch(this::holds);
         }
     }
 
@@ -97,16 +107,16 @@ final class Tracked {
     }
 
     /// The files from which blocks `first` to `end` (exclusive) are loaded, after a lookup.
-    List<LoadingFile> filesToLoad(RequestView request, int first, int end) {
-        var files = new ArrayList<LoadingFile>();
+    List<FileSpan> filesToLoad(RequestView request, int first, int end) {
+        var files = new ArrayList<FileSpan>();
         for (int at = first; at < end; ) {
             DiskPlan.Run run = runs.get(layout.start(at));
             if (run != null && at < run.start() + run.blocks()) {
                 int next = run.start() + run.blocks();
-                files.add(new LoadingFile(at, next, layout.run(run.last(), run.start())));
+                files.add(new FileSpan(at, next, layout.run(run.last(), run.start())));
                 at = next;
             } else {
-                files.add(new LoadingFile(at, at + 1, single(request, at)));
+                files.add(new FileSpan(at, at + 1, single(request, at)));
                 at++;
             }
         }
@@ -120,16 +130,11 @@ final class Tracked {
                 .toList();
     }
 
-    /// Those of the load under way that hold one of these blocks; all when no block is named.
+    /// Those of the load under way that failed with these blocks.
     List<BlockKey> failedFiles(List<FailedBlocks> blocks) {
-        boolean named = blocks.stream().anyMatch(group -> group.positions().length > 0);
         return loadingFiles.stream()
-                .filter(file ->
-                        !named
-                                || blocks.stream()
-                                        .flatMapToInt(group -> Arrays.stream(group.positions()))
-                                        .anyMatch(file::holds))
-                .flatMap(file -> file.keys().stream())
+                .filter(files -> files.failed(blocks))
+                .flatMap(files -> files.keys().stream())
                 .toList();
     }
 

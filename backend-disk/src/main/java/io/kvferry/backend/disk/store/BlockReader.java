@@ -133,7 +133,7 @@ final class BlockReader implements BlockSearch.Finder {
                 touch(key, millis);
             }
         } else if (verdict.failedWith(ErrorCode.INCOMPATIBLE)) {
-            catalog.markUnreadable(key.digest());
+            catalog.markUnreadable(key.digest(), System.nanoTime());
         }
         return verdict;
     }
@@ -259,7 +259,7 @@ final class BlockReader implements BlockSearch.Finder {
         if (rc == 0) {
             core.forget(key.digest());
         } else {
-            catalog.markUnreadable(key.digest());
+            catalog.markUnreadable(key.digest(), System.nanoTime());
         }
         return verdict;
     }

@@ -290,7 +290,7 @@ final class StoreCore {
         if (calls.rename(names.file(digest), names.bad(digest)) == 0) {
             forget(digest);
         } else {
-            catalog.markUnreadable(digest);
+            catalog.markUnreadable(digest, System.nanoTime());
         }
     }
 

@@ -8,8 +8,11 @@ import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
@@ -20,16 +23,20 @@ import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Consumer;
+import java.util.stream.IntStream;
 
-/// Saves that do not start.
+/// Saves that do not start, or do not end well.
 class DiskSavesTest {
     private static final int BLOCK_TOKENS = 4;
     private static final int BLOCKS = 4;
@@ -170,26 +177,92 @@ class DiskSavesTest {
         var config = StoreConfig.of(root, "test").withReserveBytes(0);
         try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
             var saves =
-                    new DiskSaves(
+                    saves(
                             store,
                             pool,
                             layout,
-                            new RunIndex(),
-                            new KvCacheSpec(List.of(group(0), group(1)), BLOCKS),
-                            Duration.ofMinutes(5),
                             _ -> {
                                 throw new OutOfMemoryError("scripted");
                             });
-            assertThatThrownBy(() ->
-                            saves.saveUpTo(
-                                    new Tracked(layout),
-                                    new Request(),
-                                    new Table(),
-                                    BLOCKS * BLOCK_TOKENS,
-                                    true))
-                    .isInstanceOf(OutOfMemoryError.class);
+            assertThatThrownBy(() -> saveAll(saves, layout)).isInstanceOf(OutOfMemoryError.class);
             assertThat(pool.open).isZero();
             assertThat(saves.drain()).as("nothing is under way").isDone();
         }
+    }
+
+    private static DiskSaves saves(
+            BlockStore store, BlockPool pool, FileLayout layout, Consumer<DiskPlan.Move> plan) {
+        return new DiskSaves(
+                store,
+                pool,
+                layout,
+                new RunIndex(),
+                new KvCacheSpec(List.of(group(0), group(1)), BLOCKS),
+                Duration.ofMinutes(5),
+                plan);
+    }
+
+    private static void saveAll(DiskSaves saves, FileLayout layout) {
+        saves.saveUpTo(
+                new Tracked(layout), new Request(), new Table(), BLOCKS * BLOCK_TOKENS, true);
+    }
+
+    /// Positions that are stored after a save of four blocks has failed.
+    ///
+    /// @param failed positions that the failure names, by group
+    private List<Integer> storedAfter(FileLayout layout, int[]... failed) {
+        var pool = new FailingPool(GROUPS);
+        var config = StoreConfig.of(root, "test").withReserveBytes(0);
+        try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
+            var moves = new ArrayList<DiskPlan.Move>();
+            var saves = saves(store, pool, layout, moves::add);
+            saveAll(saves, layout);
+            assertThat(moves).hasSize(1);
+            var blocks = new ArrayList<Completion.FailedBlocks>();
+            for (int group = 0; group < failed.length; group++) {
+                blocks.add(new Completion.FailedBlocks(group, failed[group]));
+            }
+            var failure = new Failure(ErrorCode.STORAGE_IO, "scripted");
+            var request = new Request();
+            var order = IntStream.range(0, BLOCKS).mapToObj(request::blockHash).toList();
+            var positions = new ArrayList<Integer>();
+            saves.end(
+                    new Completion(
+                            moves.getFirst().id(),
+                            Completion.ALL_RANKS,
+                            new Completion.Failed(failure, blocks)),
+                    (parent, hashes) -> {
+                        int first = order.indexOf(hashes.getFirst());
+                        assertThat(parent.map(order::indexOf).orElse(-1))
+                                .as("the block before")
+                                .isEqualTo(first - 1);
+                        hashes.forEach(hash -> positions.add(order.indexOf(hash)));
+                    });
+            assertThat(pool.open).isZero();
+            var tracked = new Tracked(layout);
+            for (int block = 0; block < BLOCKS; block++) {
+                assertThat(tracked.isStored(request, block, store))
+                        .as("block %d", block)
+                        .isEqualTo(positions.contains(block));
+            }
+            return positions;
+        }
+    }
+
+    @Test
+    void knowsWhatASaveHasStoredThatFailedForSomeBlocks() {
+        var singles = new FileLayout(GROUPS, 1, 1);
+        assertThat(storedAfter(singles, new int[] {}, new int[] {1})).containsExactly(0, 2, 3);
+    }
+
+    @Test
+    void knowsThatARunIsNotStoredWhenOneOfItsBlocksIsNot() {
+        var runs = new FileLayout(GROUPS, 1, 2);
+        assertThat(storedAfter(runs, new int[] {1})).containsExactly(2, 3);
+    }
+
+    @Test
+    void takesNothingForStoredWhenASaveFailsAndNamesNoBlock() {
+        assertThat(storedAfter(new FileLayout(GROUPS, 1, 1))).isEmpty();
     }
 }

@@ -13,19 +13,23 @@ import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
 
 /// Engines on a folder whose files are damaged, cannot be changed, or are slow in coming. The model
@@ -40,6 +44,10 @@ class FolderFaultsTest {
     private final HeldDisk disk = new HeldDisk();
 
     private Engine open(KvRole role, Map<String, Object> more) {
+        return open(disk, role, more);
+    }
+
+    private Engine open(HeldDisk disk, KvRole role, Map<String, Object> more) {
         var options = new HashMap<String, Object>(more);
         options.put("shared_storage_path", root.toString());
         options.put("run_blocks", 1);
@@ -58,13 +66,21 @@ class FolderFaultsTest {
     }
 
     private static int[] prompt(int number) {
-        var tokens = new int[BLOCKS * BLOCK + 1];
+        return prompt(number, BLOCKS);
+    }
+
+    private static int[] prompt(int number, int blocks) {
+        var tokens = new int[blocks * BLOCK + 1];
         Arrays.setAll(tokens, i -> 1 + i + 100 * number);
         return tokens;
     }
 
     private static Outcome ask(Engine engine, int number) {
-        return engine.submit(GenerationRequest.of(prompt(number), SamplingParams.greedy(1)))
+        return ask(engine, prompt(number));
+    }
+
+    private static Outcome ask(Engine engine, int[] prompt) {
+        return engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)))
                 .await(Deadline.in(PATIENCE))
                 .orElseThrow();
     }
@@ -156,15 +172,18 @@ class FolderFaultsTest {
     }
 
     /// A save that finds the files there must not promise them again: they still cannot be read.
+    /// Files of another engine are not known to the worker half that fails to read them.
     @ParameterizedTest
-    @ValueSource(strings = {"refused", "late"})
-    void doesNotPromiseAgainAtOnceWhatCannotBeRead(String trouble) {
-        try (var engine = open(KvRole.BOTH, Map.of("io_timeout", "1s"))) {
-            assertThat(found(engine, 0)).isZero();
-            awaitSaves(engine);
+    @CsvSource({"own, refused", "own, late", "other, refused", "other, late"})
+    void doesNotPromiseAgainAtOnceWhatCannotBeRead(String files, String trouble) {
+        try (var engine = open(KvRole.BOTH, Map.of("io_timeout", "1s"));
+                var other = open(new HeldDisk(), KvRole.BOTH, Map.of())) {
+            var saver = files.equals("own") ? engine : other;
+            assertThat(found(saver, 0)).isZero();
+            awaitSaves(saver);
             long began = System.nanoTime();
             if (trouble.equals("refused")) {
-                disk.unreadable(true);
+                disk.unreadable(_ -> true);
             } else {
                 disk.hold();
             }
@@ -185,6 +204,38 @@ class FolderFaultsTest {
             disk.release(); // else closing waits
         } finally {
             disk.release();
+        }
+    }
+
+    /// Otherwise nobody is told of blocks that the folder holds, until they are saved once more.
+    @Test
+    void announcesTheBlocksOfASaveBesideOneThatCannotBeRead() throws Exception {
+        var stored = new ConcurrentLinkedQueue<CacheEvent.Stored>();
+        try (var engine = open(KvRole.BOTH, Map.of())) {
+            engine.onCacheEvent(event -> {
+                if (event instanceof CacheEvent.Stored each && each.tier() == Tier.DISK) {
+                    stored.add(each);
+                }
+            });
+            assertThat(ask(engine, prompt(0, BLOCKS - 1))).isInstanceOf(Outcome.Finished.class);
+            awaitSaves(engine);
+            var before = BlockFiles.under(root);
+            assertThat(found(engine, 0)).isEqualTo(BLOCKS - 1);
+            awaitSaves(engine);
+            var last = new ArrayList<>(BlockFiles.under(root));
+            last.removeAll(before);
+            assertThat(last).hasSize(1);
+            disk.unreadable(path -> path.endsWith(last.getFirst().getFileName().toString()));
+            assertThat(ask(engine, 0)).as("its load fails").isNotInstanceOf(Outcome.Finished.class);
+            awaitSaves(engine);
+            var lastHash = stored.stream().toList().getLast().blocks().getLast();
+            stored.clear();
+            assertThat(ask(engine, prompt(0, 2 * BLOCKS))).isInstanceOf(Outcome.Finished.class);
+            awaitSaves(engine);
+            assertThat(BlockFiles.under(root)).hasSize(2 * BLOCKS);
+            assertThat(stored).hasSize(1);
+            assertThat(stored.element().parent()).hasValue(lastHash);
+            assertThat(stored.element().blocks()).hasSize(BLOCKS);
         }
     }
 }

@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 
+import java.lang.foreign.MemorySegment;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.time.Duration;
@@ -23,6 +24,7 @@ import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 
 /// The disk connector on a file system whose files do not open while it is held, open slowly, or
 /// cannot be read for a while, or that is read-only for a while. Its worker halves share nothing
@@ -35,7 +37,7 @@ public final class HeldDisk implements KvConnectorProvider {
     private volatile CountDownLatch gate = new CountDownLatch(0);
     private volatile String held = "";
     private volatile boolean readOnly;
-    private volatile boolean unreadable;
+    private volatile Predicate<String> unreadable = _ -> false;
     private volatile long openNanos;
     private final AtomicLong fileCalls = new AtomicLong();
 
@@ -63,9 +65,9 @@ public final class HeldDisk implements KvConnectorProvider {
         readOnly = now;
     }
 
-    /// Whether worker halves may open no file to read.
-    void unreadable(boolean now) {
-        unreadable = now;
+    /// Files, by their paths, that worker halves may not open to read.
+    void unreadable(Predicate<String> paths) {
+        unreadable = paths;
     }
 
     /// How long each file takes to open for a worker half that reads it.
@@ -91,7 +93,7 @@ public final class HeldDisk implements KvConnectorProvider {
                             }
                             if (method.getName().equals("openRead")) {
                                 LockSupport.parkNanos(openNanos);
-                                if (unreadable) {
+                                if (unreadable.test(((MemorySegment) arguments[0]).getString(0))) {
                                     return -Errno.EACCES;
                                 }
                             }

@@ -204,8 +204,13 @@ final class RecencyIndex {
 
     /// The file was written or read well.
     void readable(int slot) {
-        suppressed[slot] = false;
+        allow(slot);
         suppressions[slot] = 0;
+    }
+
+    /// The file may be read again.
+    void allow(int slot) {
+        suppressed[slot] = false;
         unreadable[slot] = false;
     }
 

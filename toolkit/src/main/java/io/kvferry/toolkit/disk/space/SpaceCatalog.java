@@ -130,7 +130,8 @@ public final class SpaceCatalog {
         return slot;
     }
 
-    /// The file was just written, by this process or another.
+    /// The file was just written, or found there, by a process that knows of no reason not to read
+    /// it. How often reads of it failed here stays known.
     ///
     /// @param bytes its size; 0 when not known yet
     public synchronized void confirm(KeyDigest digest, long bytes, long now, long stamp) {
@@ -142,7 +143,7 @@ public final class SpaceCatalog {
             index.touch(slot, Math.max(stamp, index.stamp(slot)));
         }
         index.verifiedAt(slot, now);
-        index.readable(slot);
+        index.allow(slot);
     }
 
     /// Whether the file is known, fresh or not.
@@ -192,12 +193,12 @@ public final class SpaceCatalog {
         return true;
     }
 
-    /// Makes lookups of a known file miss for a while, because a read of it failed: for
+    /// Makes lookups of a file miss for a while, because a read of it failed: for
     /// [#SUPPRESSION_NANOS], and for twice as long each time that it fails again, up to
     /// [#LONGEST_SUPPRESSION_NANOS]. Several reports of one failure count once.
     public synchronized void suppress(KeyDigest digest, long now) {
-        int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE && !index.suppressed(slot, now)) {
+        int slot = met(digest, now);
+        if (!index.suppressed(slot, now)) {
             int doublings = Math.min(index.suppressions(slot), MOST_DOUBLINGS);
             index.suppress(
                     slot,
@@ -205,13 +206,21 @@ public final class SpaceCatalog {
         }
     }
 
-    /// Makes lookups of a known file miss until it is written again: its content is wrong and it
-    /// cannot be deleted.
-    public synchronized void markUnreadable(KeyDigest digest) {
+    /// Makes lookups of a file miss until it is written again: its content is wrong and it cannot
+    /// be deleted.
+    public synchronized void markUnreadable(KeyDigest digest, long now) {
+        index.markUnreadable(met(digest, now));
+    }
+
+    /// A file that was read, though not well. One that another process has saved may not be known;
+    /// its size is learned by the next look at it.
+    private int met(KeyDigest digest, long now) {
         int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE) {
-            index.markUnreadable(slot);
+        if (slot == RecencyIndex.NONE) {
+            slot = index.add(digest, 0, recency.stampNow(Integer.MAX_VALUE));
+            index.verifiedAt(slot, now - verifyAfterNanos); // it may be gone by now
         }
+        return slot;
     }
 
     /// Whether a save should replace the file although it is there.
@@ -258,6 +267,7 @@ public final class SpaceCatalog {
         confirm(digest, bytes, now, stamp);
         reserved -= bytes;
         int slot = index.find(digest);
+        index.readable(slot);
         index.persisted(slot, recency.persistent(stamp));
     }
 
@@ -330,7 +340,7 @@ public final class SpaceCatalog {
         KeyDigest digest = victim.digest();
         confirm(digest, victim.bytes, now, stamp);
         if (victim.unreadable) {
-            markUnreadable(digest);
+            markUnreadable(digest, now);
         }
     }
 

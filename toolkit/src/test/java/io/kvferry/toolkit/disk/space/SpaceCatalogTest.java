@@ -63,6 +63,34 @@ class SpaceCatalogTest {
         assertThat(catalog.mayContain(key("a"), now + SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
     }
 
+    /// One that another process has saved, and that no scan has met.
+    @Test
+    void missesAFileThatItDidNotKnowWhenAReadFailed() {
+        catalog.suppress(key("a"), 0);
+        assertThat(catalog.presence(key("a"), 1)).isEqualTo(SpaceCatalog.Presence.SUPPRESSED);
+        assertThat(catalog.presence(key("a"), SpaceCatalog.SUPPRESSION_NANOS))
+                .as("it may be gone")
+                .isEqualTo(SpaceCatalog.Presence.STALE);
+        catalog.markUnreadable(key("b"), 0);
+        assertThat(catalog.unreadable(key("b"))).isTrue();
+        assertThat(catalog.usedBytes()).isZero();
+        assertThat(catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
+        assertThat(catalog.usedBytes()).isEqualTo(BYTES);
+    }
+
+    @Test
+    void remembersFailuresOfAFileThatASaveHasFoundThere() {
+        commit(key("a"), 1);
+        catalog.suppress(key("a"), 0);
+        catalog.confirm(key("a"), 0, 1, 1);
+        assertThat(catalog.mayContain(key("a"), 1)).isTrue();
+        catalog.suppress(key("a"), 1);
+        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isFalse();
+        commit(key("a"), 1);
+        catalog.suppress(key("a"), 1);
+        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isTrue();
+    }
+
     @Test
     void takesASightedFileBackOnceItsEvictionIsOver() {
         commit(key("a"), 1);
