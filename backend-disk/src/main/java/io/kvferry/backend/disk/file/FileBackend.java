@@ -52,7 +52,7 @@ public final class FileBackend implements TransferBackend {
     private static final int MAX_DESCRIPTORS = 1 << 20;
     private static final long MAX_BYTES = 1L << 42;
     private static final long TICK_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
-    private static final long CLOSE_SECONDS = 10;
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     /// A descriptor costs a system call and, on a disk, about this; a byte 1/1.5 GB/s (JDK 25 on
     /// ext4, 1 MiB blocks).
@@ -63,6 +63,7 @@ public final class FileBackend implements TransferBackend {
     private final BackendCapabilities capabilities;
     private final boolean direct;
     private final int queueLimit;
+    private final Duration closeLimit;
     private final List<Registered> registrations = new CopyOnWriteArrayList<>();
     private final Set<FileTransfer> active = ConcurrentHashMap.newKeySet();
     private final AtomicLong ids = new AtomicLong();
@@ -80,19 +81,24 @@ public final class FileBackend implements TransferBackend {
                 direct,
                 threadCount,
                 queueLimit,
-                Thread.ofPlatform().daemon().name("file-" + agent + "-", 0).factory());
+                Thread.ofPlatform().daemon().name("file-" + agent + "-", 0).factory(),
+                CLOSE_LIMIT);
     }
 
     /// With threads of which a test decides what they do.
+    ///
+    /// @param closeLimit how long [#close] waits for transfers to quiesce
     FileBackend(
             String agent,
             boolean direct,
             int threadCount,
             int queueLimit,
-            ThreadFactory threadFactory) {
+            ThreadFactory threadFactory,
+            Duration closeLimit) {
         this.capabilities = capabilities(direct);
         this.direct = direct;
         this.queueLimit = queueLimit;
+        this.closeLimit = closeLimit;
         this.threads =
                 new ThreadPoolExecutor(
                         threadCount,
@@ -363,7 +369,8 @@ public final class FileBackend implements TransferBackend {
         }
     }
 
-    /// Every caller finds the transfers ended when this returns: memory may be freed then.
+    /// Every caller finds the transfers quiesced when this returns. A system call that hangs may
+    /// touch memory: then this fails with TIMEOUT, and registrations stay.
     @Override
     public void close() {
         closing.run(this::end);
@@ -377,15 +384,16 @@ public final class FileBackend implements TransferBackend {
         threads.shutdown(); // no interrupt: it would close the channel under a transfer
         active.forEach(FileTransfer::abort);
         LockSupport.unpark(watch);
-        awaitThreads();
-        registrations.forEach(Registered::close);
-    }
-
-    /// Waits, within its limit, also when this thread is interrupted: memory may be freed
-    /// afterwards.
-    private void awaitThreads() {
-        var limit = Deadline.in(Duration.ofSeconds(CLOSE_SECONDS));
-        Uninterrupted.awaitTermination(threads, limit.remaining());
+        var limit = Deadline.in(closeLimit);
+        if (!Uninterrupted.awaitTermination(threads, limit.remaining())) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    active.size()
+                            + " transfers still use memory "
+                            + closeLimit
+                            + " after they were ended; close again before it is freed");
+        }
         Uninterrupted.join(watch, limit.remaining());
+        registrations.forEach(Registered::close);
     }
 }

@@ -116,12 +116,15 @@ final class DiskJob implements BlockCallback {
 
     @Override
     public void completed(long tag, BlockResult result) {
-        if (load && result.failedWith(ErrorCode.TIMEOUT)) {
-            store.suppress(files.get((int) tag).key()); // the scheduler half may be elsewhere
+        try {
+            if (load && result.failedWith(ErrorCode.TIMEOUT)) {
+                store.suppress(files.get((int) tag).key()); // the scheduler half may be elsewhere
+            }
+        } finally { // also when the catalog has no memory to grow
+            end((int) tag, result);
+            signal();
+            whenRoom.run();
         }
-        end((int) tag, result);
-        signal();
-        whenRoom.run();
     }
 
     private synchronized void end(int item, BlockResult result) {

@@ -10,8 +10,8 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 
-/// How many blocks are there, asked of the index first and of the file system only where that is
-/// not sure, and never on the scheduler's own thread.
+/// How many blocks of a prompt are there: by the catalog where option `verify_after` lets it answer
+/// alone, else by the file system, which an I/O thread asks.
 final class DiskLookups {
     /// The answer is not known yet.
     static final int PENDING = -1;
@@ -23,7 +23,7 @@ final class DiskLookups {
     private final RunIndex index;
     private final Duration limit;
     private final long waitNanos;
-    private final boolean asksIndex;
+    private final boolean asksCatalog;
     private long suspendedUntil = System.nanoTime();
     private int failures;
 
@@ -34,12 +34,12 @@ final class DiskLookups {
         this.index = index;
         this.limit = limit;
         this.waitNanos = wait.toNanos();
-        this.asksIndex = store.config().times().verifyAfter().isPositive();
+        this.asksCatalog = store.config().times().verifyAfter().isPositive();
     }
 
     /// Blocks from `first` to `end` (exclusive) that are there from the front, or [#PENDING].
     int present(Tracked tracked, RequestView request, int first, int end) {
-        if (asksIndex) {
+        if (asksCatalog) {
             var search = tracked.search(request, first, end, index);
             if (store.known(search) == end - first) {
                 store.touch(tracked.storedFiles(request, end, store));

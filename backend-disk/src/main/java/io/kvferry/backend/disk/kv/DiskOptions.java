@@ -102,9 +102,8 @@ public final class DiskOptions {
                             .inRange(0, 1e18),
                     Option.choice(
                             "durability",
-                            "what a completed save survives: none: the process's end; data: also a power cut, but"
-                                    + " for its name, so that the block may be lost, never half there; strict: also a"
-                                    + " power cut",
+                            "what a completed save survives: none: the end of the process; data: a power cut may"
+                                    + " lose the block, but never leaves a part of it; strict: also a power cut",
                             "none",
                             "data",
                             "strict"),

@@ -50,7 +50,7 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             return List.copyOf(hashes.subList(from - first, end - first));
         }
 
-        /// All blocks of the move, as those of a load that failed altogether.
+        /// All blocks of the move, as those of a transfer that failed altogether.
         List<FailedBlocks> allBlocks() {
             var all = new ArrayList<FailedBlocks>();
             for (int group = 0; group < ids.length; group++) {

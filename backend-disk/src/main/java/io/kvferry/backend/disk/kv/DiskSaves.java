@@ -28,8 +28,8 @@ import java.util.function.Consumer;
 /// The saves of the scheduler half: whole blocks that are not stored yet, under leases on the
 /// engine's blocks until all ranks have written them.
 final class DiskSaves {
-    /// Share of the engine's blocks that must stay free of leases.
-    private static final int KEEP_FREE_FRACTION = 10;
+    /// A new save waits for others to end while less than this part of the engine's blocks is free.
+    private static final int SCARCE_DIVISOR = 10;
 
     private final BlockStore store;
     private final BlockPool pool;
@@ -115,7 +115,7 @@ final class DiskSaves {
                 tracked.savedBlocks = Math.min(at, full);
                 continue;
             }
-            boolean scarce = pool.freeBlocks() < poolBlocks / KEEP_FREE_FRACTION;
+            boolean scarce = pool.freeBlocks() < poolBlocks / SCARCE_DIVISOR;
             if (scarce && !last && !saving.isEmpty()) {
                 deferred++;
                 return; // tried again in a later step, once leases have ended

@@ -247,15 +247,16 @@ final class DiskScheduler implements SchedulerConnector {
     /// Blocks `first` to `end` (exclusive) are loaded. Each file was used when its own load ended;
     /// all are used once more at one time, so that none is evicted before its continuation.
     private void loaded(Tracked tracked, int first, int end) {
+        tracked.loadingFiles.forEach(files -> files.keys().forEach(store::loadedElsewhere));
         store.touch(tracked.filesInUse());
         if (first <= tracked.savedBlocks) { // else the folder may lack what comes before
             tracked.savedBlocks = Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
         }
     }
 
-    /// Otherwise the next request would be promised the same blocks at once. A load that was not
-    /// begun says nothing of its blocks, and one that failed nothing of those that it does not
-    /// name.
+    /// Makes lookups of the files that failed miss: of all files of the load if it names no block.
+    /// Otherwise the next request would be promised the same blocks at once. A load that was
+    /// refused with BACKPRESSURE never began and changes nothing.
     private void suppress(Tracked tracked, Completion.Failed failed) {
         if (failed.failure().code() == ErrorCode.BACKPRESSURE) {
             return;

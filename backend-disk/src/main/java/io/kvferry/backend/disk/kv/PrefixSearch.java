@@ -14,7 +14,8 @@ import java.util.TreeMap;
 /// Looks for the files of a prompt: for each run its file, and where that is not there the files of
 /// its single blocks, up to the first block that is in neither.
 ///
-/// Threading: made by the scheduler thread, run by one I/O thread; read again when that is done.
+/// Threading: made by the scheduler thread, run by it or by one I/O thread; read by the scheduler
+/// thread when that is done.
 final class PrefixSearch implements BlockSearch {
     private final FileLayout layout;
     private final List<BlockHash> hashes;

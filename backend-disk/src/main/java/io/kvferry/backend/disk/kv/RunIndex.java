@@ -31,9 +31,8 @@ final class RunIndex {
         }
     }
 
-    /// The run that begins at block `start` of a prompt as another prompt left it, and as many of
-    /// its blocks as both have in common; empty when none is known, or when it is just that of the
-    /// prompt.
+    /// The known run that begins with block `start` of a prompt, cut to the blocks that the prompt
+    /// shares with it; empty when none is known, or when the prompt shares all of it.
     ///
     /// @param hashes of the whole blocks of the prompt
     Optional<DiskPlan.Run> partlyShared(List<BlockHash> hashes, int start) {

@@ -45,8 +45,8 @@ final class Tracked {
             return start <= position && position < end;
         }
 
-        /// Whether one of its blocks is among these; those of a transfer that failed and named no
-        /// block are all.
+        /// Whether a transfer that failed with these blocks failed for one of this span. One that
+        /// names no block failed for every block.
         boolean failed(List<FailedBlocks> blocks) {
             boolean named = blocks.stream().anyMatch(group -> group.positions().length > 0);
             return !named
@@ -138,8 +138,9 @@ final class Tracked {
                 .toList();
     }
 
-    /// How many of the first `end` blocks, which were found, are in files that other prompts find
-    /// as well: those behind were in the run of one other prompt.
+    /// How many of the first `end` blocks come before the first run that is shared in part. The
+    /// blocks from there on may be in the run of another prompt only, whose file has a name that
+    /// other processes cannot derive from this prompt.
     int storedUnderOwnNames(int end) {
         return runs.values().stream()
                 .filter(run -> run.blocks() < layout.run())

@@ -49,10 +49,10 @@ final class BlockReader implements BlockSearch.Finder {
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
-    /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:
-    /// a file that was evicted while it was read may have been written over, which is no damage. No
-    /// file loses its name to be written over while evictions stand still, so what fails then is
-    /// damaged, and still has its name. A miss where they cannot be stopped in time: nobody knows.
+    /// open, read, close, check, and copy to the caller's segments. If the check fails, the file
+    /// may have been evicted and written over while it was read. So it is read once more while
+    /// evictions are paused: a block that fails then is damaged, and its file is deleted. MISS if
+    /// evictions cannot be paused before the deadline.
     BlockResult load(BlockTask task) {
         BlockResult result = attempt(task);
         if (!damaged(result, task)) {
@@ -106,6 +106,7 @@ final class BlockReader implements BlockSearch.Finder {
         }
         if (!task.leaveIo()) {
             if (got < 0 && Errno.isMedium((int) -got)) { // most media try for longer than that
+                catalog.readFailed(key.digest(), System.nanoTime());
                 unreadable((int) -got, key.digest());
             }
             return MISS; // discarded: the caller already got TIMEOUT
@@ -133,7 +134,8 @@ final class BlockReader implements BlockSearch.Finder {
                 touch(key, millis);
             }
         } else if (verdict.failedWith(ErrorCode.INCOMPATIBLE)) {
-            catalog.markUnreadable(key.digest(), System.nanoTime());
+            catalog.readFailed(key.digest(), System.nanoTime());
+            catalog.markUnreadable(key.digest());
         }
         return verdict;
     }
@@ -209,7 +211,7 @@ final class BlockReader implements BlockSearch.Finder {
         }
         if (rc == -Errno.ENOENT || rc == -Errno.NOT_REGULAR) {
             missing(digest, began);
-        } else {
+        } else if (catalog.contains(digest)) { // else it may never have been there
             unreadable(-rc, digest);
         }
         return false;
@@ -259,7 +261,8 @@ final class BlockReader implements BlockSearch.Finder {
         if (rc == 0) {
             core.forget(key.digest());
         } else {
-            catalog.markUnreadable(key.digest(), System.nanoTime());
+            catalog.readFailed(key.digest(), System.nanoTime());
+            catalog.markUnreadable(key.digest());
         }
         return verdict;
     }
@@ -270,6 +273,7 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     private BlockResult ioFailure(int errno, BlockKey key) {
+        catalog.readFailed(key.digest(), System.nanoTime());
         unreadable(errno, key.digest());
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,

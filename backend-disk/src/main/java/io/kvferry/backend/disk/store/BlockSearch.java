@@ -3,7 +3,8 @@ package io.kvferry.backend.disk.store;
 
 /// A lookup that decides by what it finds where to look next.
 ///
-/// Threading: called once, on an I/O thread of the store; must not block.
+/// Threading: called once, on an I/O thread by [BlockStore#locate], on the caller's by
+/// [BlockStore#known]; must not block.
 @FunctionalInterface
 public interface BlockSearch {
     /// Answers one lookup's questions.
@@ -12,10 +13,9 @@ public interface BlockSearch {
         /// for a block whose read failed lately, and for every block once the deadline has passed.
         boolean isThere(BlockKey key);
 
-        /// The same for a block that is not to be loaded now: only where the store holds that it is
-        /// there is the file system asked whether it still is. Where one file is gone, damaged or
-        /// evicted elsewhere, others are likely to be, and a block that is taken to be there is not
-        /// saved again.
+        /// The same for a block that is not to be loaded now: the file system is asked only if the
+        /// catalog holds the block. A wrong entry would keep a block that is gone from being saved
+        /// again.
         boolean isStillThere(BlockKey key);
 
         /// Notes that the block is in use now. Of a prefix the deepest comes first. False when it

@@ -64,7 +64,7 @@ public final class BlockStore implements AutoCloseable {
     public static BlockStore open(StoreConfig config, StoreListener listener) {
         var core = StoreCore.shared(config, FileCalls.ofPlatform());
         var store = new BlockStore(config, listener, core);
-        Rehearsal.run(core, store.direct);
+        StoreRehearsal.run(core, store.direct);
         core.listen(listener);
         return store;
     }
@@ -272,7 +272,15 @@ public final class BlockStore implements AutoCloseable {
     /// Makes lookups of the block miss for a while: a read of it failed, here or in another
     /// process. For 5 s, and each time that it fails again for twice as long, up to an hour.
     public void suppress(BlockKey key) {
-        core.catalog().suppress(key.digest(), System.nanoTime());
+        long now = System.nanoTime();
+        core.catalog().readFailed(key.digest(), now);
+        core.catalog().suppress(key.digest(), now);
+    }
+
+    /// Takes note that another store on the folder, of this process or another, has just loaded the
+    /// block: earlier failures no longer count.
+    public void loadedElsewhere(BlockKey key) {
+        core.catalog().readElsewhere(key.digest());
     }
 
     /// Forgets what is known about the block, so that the next lookup asks the file system.
@@ -288,10 +296,12 @@ public final class BlockStore implements AutoCloseable {
         core.scan();
     }
 
-    /// Deletes every block of the namespace, those of other processes too. Blocks the caller while
-    /// it works.
+    /// Deletes every block of the namespace, those of other processes and of other fleet keys too.
+    /// Blocks the caller while it works.
     ///
     /// @return blocks deleted
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when a folder cannot be read, or a file not
+    ///   be deleted
     public long clear() {
         return core.clear();
     }

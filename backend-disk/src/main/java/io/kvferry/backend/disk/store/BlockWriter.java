@@ -164,9 +164,9 @@ final class BlockWriter {
                 digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
     }
 
-    /// A block that was there is in use now, and as durable as if it had been written here. Null
-    /// when it is gone: an eviction, here or in another process, may come between. A failure while
-    /// reads of it fail: who is told that it is there promises it again.
+    /// The block is there: notes its use, and makes it as durable as if it had been written here.
+    /// Null when it was evicted meanwhile, here or in another process. A failure while it is
+    /// suppressed: PRESENT would have the scheduler promise it again.
     private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
         if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.SUPPRESSED) {

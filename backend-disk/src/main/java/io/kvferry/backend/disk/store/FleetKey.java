@@ -30,7 +30,8 @@ public final class FleetKey {
         this.id = id;
     }
 
-    /// Keys of the secret: one for the blocks, and one that only names the folder.
+    /// Derives two keys: one for the HMAC of blocks, and one for the id from which the names of
+    /// their files are made.
     public static FleetKey of(FleetSecret secret) {
         return new FleetKey(
                 new SecretKeySpec(secret.keyFor("disk block"), ALGORITHM),

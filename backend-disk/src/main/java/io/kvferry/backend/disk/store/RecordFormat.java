@@ -24,7 +24,7 @@ import javax.crypto.Mac;
 /// | 0 | 8 bytes | magic `KVFBLOCK` |
 /// | 8 | u32 | format version |
 /// | 12 | u32 | header bytes, a multiple of 4096: where the payload starts |
-/// | 16 | 32 bytes | SHA-256 of the namespace text |
+/// | 16 | 32 bytes | SHA-256 of the namespace text and, with a fleet's key, its id |
 /// | 48 | u64 | payload bytes, the sum of the segments |
 /// | 56 | u32 | key bytes |
 /// | 60 | u32 | number of segments |

@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
 import io.kvferry.toolkit.disk.FileStatus;
@@ -287,16 +288,17 @@ final class StoreCore {
     /// are not used again as long as no later such file takes its name, of which there are sixteen.
     /// One that cannot be renamed is a miss until it is written again.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
-        if (calls.rename(names.file(digest), names.bad(digest)) == 0) {
+        int rc = calls.rename(names.file(digest), names.bad(digest));
+        if (rc == 0 || rc == -Errno.ENOENT) { // another reader was first
             forget(digest);
         } else {
-            catalog.markUnreadable(digest, System.nanoTime());
+            catalog.markUnreadable(digest);
         }
     }
 
-    /// Brings the name of a block to the medium if the store is strict: its own in its folder, and
-    /// once those of the folder and of all above it, which any process may have made. Once more
-    /// where the folder lacks the mark: it was deleted and made again since.
+    /// If the store is strict, syncs the folder of a block, and the folders above it, which any
+    /// process may have made, once per process. A folder that was deleted and made again lacks the
+    /// mark of that; then they are synced once more.
     ///
     /// @param scratch of the calling thread
     /// @return 0 or a negated error number
@@ -329,7 +331,7 @@ final class StoreCore {
 
     /// Makes the folders again if they were deleted, as opening the store does.
     ///
-    /// @param deadlineNanos for other threads that do the same
+    /// @param deadlineNanos of the wait for threads that use the lock files
     void restoreFolder(long deadlineNanos) {
         synchronized (restoring) {
             long now = System.nanoTime();

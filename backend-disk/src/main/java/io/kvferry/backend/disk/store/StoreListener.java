@@ -5,7 +5,9 @@ import io.kvferry.toolkit.disk.space.KeyDigest;
 
 /// Told which blocks this process put into the store or found gone.
 ///
-/// Threading: called on I/O and janitor threads, outside every lock; must not block or throw.
+/// Threading: called on I/O and janitor threads and on those that call [BlockStore#scan] or
+/// [BlockStore#clear], partly while evictions or scans of this process wait; must not block, throw
+/// or call the store.
 public interface StoreListener {
     /// Ignores everything.
     StoreListener NONE = new StoreListener() {};

@@ -3,7 +3,8 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
-/// A moment's view of a store: counts since it was opened, then gauges.
+/// A moment's view of a store: counts since it was opened, then gauges. A block of the store is one
+/// file, in which a connector may keep a run of KV blocks.
 ///
 /// @param loads blocks read whole
 /// @param loadedBytes payload of those
@@ -11,12 +12,13 @@ import io.kvferry.toolkit.disk.space.SpaceCatalog;
 /// @param savedBytes payload of those
 /// @param alreadyPresent saves that found the block there
 /// @param misses loads of blocks that were not there
-/// @param corrupt blocks that failed a check; their files were deleted
-/// @param incompatible loads that asked for other lengths than the file has
+/// @param corrupt blocks that failed a check, and files of no use; deleted where possible
+/// @param incompatible loads of another format version, or of other segment lengths than saved
 /// @param timeouts requests that missed their deadline
 /// @param noSpace saves refused by quota, reserve or file system
 /// @param failures requests that failed otherwise
-/// @param refused requests refused because a queue was full
+/// @param refused requests refused because a queue was full or the store closed, and uses that were
+///   not written to the file
 /// @param evicted blocks deleted to make room, by the stores of this process on the folder
 ///   together; one of them reports it, the others 0
 /// @param reapedTemps unfinished files of dead writers deleted

@@ -142,8 +142,8 @@ public final class ExampleExchange implements CacheExchange {
         return layout.run() > 1 && move(false, key, segments, deadline) == BlockResult.Done.LOADED;
     }
 
-    /// A block whose request timed out may still be read by a hanging thread after its memory is
-    /// gone; the store allows for that.
+    /// The memory of a request that timed out may be freed, see
+    /// [io.kvferry.backend.disk.store.BlockCallback].
     private BlockResult move(
             boolean save, BlockKey key, List<MemorySegment> block, Deadline deadline) {
         var done = new CompletableFuture<BlockResult>();

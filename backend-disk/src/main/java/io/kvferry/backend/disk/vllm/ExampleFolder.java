@@ -90,7 +90,8 @@ public final class ExampleFolder {
     ///
     /// vLLM names a folder after `align(n)` when it stores and looks for `align(n - 1)`, so that a
     /// prompt of `k * block + 1` tokens never finds its own folder. Here both are `align(n)`: what
-    /// vLLM stored is found, and what is stored here vLLM finds for every other length.
+    /// vLLM stored is found, and vLLM finds what is stored here, except for prompts of `k * block +
+    /// 1` tokens.
     public static int align(int tokens, int blockTokens) {
         return tokens <= 0 ? 0 : (tokens - 1) / blockTokens * blockTokens;
     }
@@ -148,7 +149,7 @@ public final class ExampleFolder {
                         ErrorCode.STORAGE_IO,
                         "a file of "
                                 + root.resolve(digest)
-                                + " was cut while it was read; vLLM writes in place, export again later",
+                                + " was cut while it was read; vLLM writes in place, import again later",
                         e);
             }
         }

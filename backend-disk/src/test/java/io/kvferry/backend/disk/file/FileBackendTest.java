@@ -34,7 +34,11 @@ class FileBackendTest {
     @TempDir Path folder;
 
     private static FileBackend open(ThreadFactory threads) {
-        return new FileBackend("a", false, 1, 4, threads);
+        return open(threads, Duration.ofSeconds(60));
+    }
+
+    private static FileBackend open(ThreadFactory threads, Duration closeLimit) {
+        return new FileBackend("a", false, 1, 4, threads, closeLimit);
     }
 
     private TransferRequest request(FileBackend backend) {
@@ -216,6 +220,50 @@ class FileBackendTest {
         assertThat(quiesced.get(60, TimeUnit.SECONDS)).isTrue();
         assertThat(closer.join(Duration.ofSeconds(60))).isTrue();
         assertThat(stillInterrupted).isTrue();
+    }
+
+    /// Memory may be freed after a close that says nothing else.
+    @Test
+    void aCloseFailsAsLongAsATransferHangs() throws Exception {
+        var begun = new CountDownLatch(1);
+        var hang = new CountDownLatch(1);
+        var backend =
+                open(
+                        work ->
+                                Thread.ofPlatform()
+                                        .daemon()
+                                        .unstarted(() -> {
+                                            begun.countDown();
+                                            await(hang);
+                                            work.run();
+                                        }),
+                        Duration.ofMillis(50));
+        var transfer = backend.submit(request(backend));
+        await(begun);
+        for (int i = 0; i < 2; i++) {
+            assertThatThrownBy(backend::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        }
+        assertThat(outcome(transfer)).isInstanceOf(TransferOutcome.Failed.class);
+        hang.countDown();
+        transfer.quiesced().toCompletableFuture().get(60, TimeUnit.SECONDS);
+        await(backend);
+    }
+
+    /// The thread itself ends a moment after its transfer.
+    private static void await(FileBackend backend) {
+        var limit = Deadline.in(Duration.ofSeconds(60));
+        while (true) {
+            try {
+                backend.close();
+                return;
+            } catch (KvFerryException e) {
+                assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT);
+                assertThat(limit.passed()).isFalse();
+            }
+        }
     }
 
     /// Memory may be freed after either.

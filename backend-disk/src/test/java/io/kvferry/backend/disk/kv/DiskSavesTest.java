@@ -4,6 +4,8 @@ package io.kvferry.backend.disk.kv;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
@@ -28,11 +30,14 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.stream.IntStream;
 
@@ -207,6 +212,33 @@ class DiskSavesTest {
                 new Tracked(layout), new Request(), new Table(), BLOCKS * BLOCK_TOKENS, true);
     }
 
+    /// Makes the files that a save of four blocks may have written, in single files and in runs.
+    private static void write(StoreConfig config, FileLayout layout) {
+        var request = new Request();
+        var keys = new ArrayList<BlockKey>();
+        for (int block = 0; block < BLOCKS; block++) {
+            keys.addAll(layout.single(request.blockHash(block), block));
+            if ((block + 1) % layout.run() == 0) {
+                keys.addAll(layout.run(request.blockHash(block), layout.start(block)));
+            }
+        }
+        try (var worker = BlockStore.openScratch(config, StoreListener.NONE)) {
+            for (var key : keys) {
+                var done = new CompletableFuture<BlockResult>();
+                assertThat(
+                                worker.save(
+                                        key,
+                                        List.of(MemorySegment.ofArray(new byte[8])),
+                                        Deadline.in(Duration.ofSeconds(60)),
+                                        (_, result) -> done.complete(result),
+                                        0))
+                        .isTrue();
+                assertThat(done.orTimeout(60, TimeUnit.SECONDS).join())
+                        .isInstanceOf(BlockResult.Done.class);
+            }
+        }
+    }
+
     /// Positions that are stored after a save of four blocks has failed.
     ///
     /// @param failed positions that the failure names, by group
@@ -218,6 +250,7 @@ class DiskSavesTest {
             var saves = saves(store, pool, layout, moves::add);
             saveAll(saves, layout);
             assertThat(moves).hasSize(1);
+            write(config, layout);
             var blocks = new ArrayList<Completion.FailedBlocks>();
             for (int group = 0; group < failed.length; group++) {
                 blocks.add(new Completion.FailedBlocks(group, failed[group]));

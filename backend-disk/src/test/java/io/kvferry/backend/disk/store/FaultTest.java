@@ -22,6 +22,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -145,6 +146,25 @@ class FaultTest {
             assertThat(StoreDriver.file(config, key)).doesNotExist();
             assertThat(store.stats().usedBytes()).isZero();
             assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+        }
+    }
+
+    /// Such as on a network file system while its server is away. Of a file that it does not know
+    /// the store cannot tell whether it was ever there.
+    @ParameterizedTest
+    @ValueSource(ints = {Errno.EIO, Errno.EACCES})
+    void findsABlockOfAnotherProcessOnceItCanBeLookedAt(int errno) {
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls);
+                var other = BlockStore.open(config, StoreListener.NONE)) {
+            assertThat(new StoreDriver(other).save(key, block(1, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+            var driver = new StoreDriver(store);
+            calls.hook = (call, _) -> call.matches("status|rename") ? -errno : 0;
+            assertThat(driver.locate(List.of(key))).isZero();
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(driver.locate(List.of(key))).isEqualTo(1);
         }
     }

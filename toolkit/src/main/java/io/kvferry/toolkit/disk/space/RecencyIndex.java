@@ -227,6 +227,11 @@ final class RecencyIndex {
         return suppressed[slot] && suppressedUntil[slot] - now > 0;
     }
 
+    /// Whether all that is known of the file is that a read of it failed: it may be gone.
+    boolean neverSeen(int slot) {
+        return suppressed[slot] && bytes[slot] == 0;
+    }
+
     /// Suppressions in a row, up to now.
     int suppressions(int slot) {
         return suppressions[slot];

@@ -70,6 +70,9 @@ public final class SpaceCatalog {
         if (index.unreadable(slot) || index.suppressed(slot, now)) {
             return Presence.SUPPRESSED;
         }
+        if (index.neverSeen(slot)) {
+            return Presence.ABSENT;
+        }
         return now - index.verifiedAt(slot) < verifyAfterNanos ? Presence.FRESH : Presence.STALE;
     }
 
@@ -130,8 +133,8 @@ public final class SpaceCatalog {
         return slot;
     }
 
-    /// The file was just written, or found there, by a process that knows of no reason not to read
-    /// it. How often reads of it failed here stays known.
+    /// The file was just written or found there, by this process or another, and may be read. How
+    /// often reads of it failed here stays known, as it may be the same file.
     ///
     /// @param bytes its size; 0 when not known yet
     public synchronized void confirm(KeyDigest digest, long bytes, long now, long stamp) {
@@ -193,12 +196,20 @@ public final class SpaceCatalog {
         return true;
     }
 
-    /// Makes lookups of a file miss for a while, because a read of it failed: for
+    /// A read of the file failed. One that another process has saved may not be known; it enters
+    /// the catalog, so that [#suppress] and [#markUnreadable] have an effect.
+    public synchronized void readFailed(KeyDigest digest, long now) {
+        if (index.find(digest) == RecencyIndex.NONE) {
+            index.verifiedAt(index.add(digest, 0, recency.stampNow(Integer.MAX_VALUE)), now);
+        }
+    }
+
+    /// Makes lookups of a known file miss for a while, because a read of it failed: for
     /// [#SUPPRESSION_NANOS], and for twice as long each time that it fails again, up to
     /// [#LONGEST_SUPPRESSION_NANOS]. Several reports of one failure count once.
     public synchronized void suppress(KeyDigest digest, long now) {
-        int slot = met(digest, now);
-        if (!index.suppressed(slot, now)) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE && !index.suppressed(slot, now)) {
             int doublings = Math.min(index.suppressions(slot), MOST_DOUBLINGS);
             index.suppress(
                     slot,
@@ -206,21 +217,21 @@ public final class SpaceCatalog {
         }
     }
 
-    /// Makes lookups of a file miss until it is written again: its content is wrong and it cannot
-    /// be deleted.
-    public synchronized void markUnreadable(KeyDigest digest, long now) {
-        index.markUnreadable(met(digest, now));
+    /// Makes lookups of a known file miss until this process writes it again or hears of that: its
+    /// content is wrong and it cannot be deleted.
+    public synchronized void markUnreadable(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.markUnreadable(slot);
+        }
     }
 
-    /// A file that was read, though not well. One that another process has saved may not be known;
-    /// its size is learned by the next look at it.
-    private int met(KeyDigest digest, long now) {
+    /// Another process has read the file well: earlier failures no longer count.
+    public synchronized void readElsewhere(KeyDigest digest) {
         int slot = index.find(digest);
-        if (slot == RecencyIndex.NONE) {
-            slot = index.add(digest, 0, recency.stampNow(Integer.MAX_VALUE));
-            index.verifiedAt(slot, now - verifyAfterNanos); // it may be gone by now
+        if (slot != RecencyIndex.NONE) {
+            index.readable(slot);
         }
-        return slot;
     }
 
     /// Whether a save should replace the file although it is there.
@@ -340,7 +351,7 @@ public final class SpaceCatalog {
         KeyDigest digest = victim.digest();
         confirm(digest, victim.bytes, now, stamp);
         if (victim.unreadable) {
-            markUnreadable(digest, now);
+            markUnreadable(digest);
         }
     }
 

@@ -67,15 +67,28 @@ class SpaceCatalogTest {
     @Test
     void missesAFileThatItDidNotKnowWhenAReadFailed() {
         catalog.suppress(key("a"), 0);
+        assertThat(catalog.contains(key("a"))).as("nothing was read").isFalse();
+        catalog.readFailed(key("a"), 0);
+        catalog.suppress(key("a"), 0);
         assertThat(catalog.presence(key("a"), 1)).isEqualTo(SpaceCatalog.Presence.SUPPRESSED);
         assertThat(catalog.presence(key("a"), SpaceCatalog.SUPPRESSION_NANOS))
                 .as("it may be gone")
-                .isEqualTo(SpaceCatalog.Presence.STALE);
-        catalog.markUnreadable(key("b"), 0);
+                .isEqualTo(SpaceCatalog.Presence.ABSENT);
+        catalog.readFailed(key("b"), 0);
+        catalog.markUnreadable(key("b"));
         assertThat(catalog.unreadable(key("b"))).isTrue();
         assertThat(catalog.usedBytes()).isZero();
         assertThat(catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
         assertThat(catalog.usedBytes()).isEqualTo(BYTES);
+        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+    }
+
+    @Test
+    void takesAFileThatASaveHasFoundForThereAlthoughItOnlyKnewOfAFailure() {
+        catalog.readFailed(key("a"), 0);
+        catalog.suppress(key("a"), 0);
+        catalog.confirm(key("a"), 0, 1, 1);
+        assertThat(catalog.mayContain(key("a"), 1)).isTrue();
     }
 
     @Test
@@ -86,7 +99,7 @@ class SpaceCatalogTest {
         assertThat(catalog.mayContain(key("a"), 1)).isTrue();
         catalog.suppress(key("a"), 1);
         assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isFalse();
-        commit(key("a"), 1);
+        catalog.readElsewhere(key("a"));
         catalog.suppress(key("a"), 1);
         assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isTrue();
     }

@@ -14,15 +14,15 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /// Saves and loads a block while the first store of a process is opened, so that the first request
 /// of an engine does not wait for classes to be loaded and system calls to be linked. The block
 /// takes no room from others and is deleted.
-final class Rehearsal {
-    private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
+final class StoreRehearsal {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreRehearsal.class);
 
     /// More than is read and written at once.
     private static final long BYTES = 300_000;
 
     private static final AtomicBoolean DONE = new AtomicBoolean();
 
-    private Rehearsal() {}
+    private StoreRehearsal() {}
 
     static void run(StoreCore core, DirectMode direct) {
         if (DONE.getAndSet(true)) {
