@@ -21,6 +21,7 @@ public final class Errno {
     public static final int ENOSYS = 38;
     public static final int ELOOP = 40;
     public static final int EOPNOTSUPP = 95;
+    public static final int ESTALE = 116;
     public static final int EDQUOT = 122;
     public static final int ECANCELED = 125;
     public static final int ENODATA = 61;
@@ -46,6 +47,11 @@ public final class Errno {
         };
     }
 
+    /// Whether the file is gone: a network file system says so of one that another host deleted.
+    public static boolean isGone(int errno) {
+        return errno == ENOENT || errno == ESTALE;
+    }
+
     public static String text(int errno) {
         return switch (errno) {
             case EPERM -> "EPERM";
@@ -65,6 +71,7 @@ public final class Errno {
             case ENOSYS -> "ENOSYS";
             case ELOOP -> "ELOOP";
             case EOPNOTSUPP -> "EOPNOTSUPP";
+            case ESTALE -> "ESTALE";
             case EDQUOT -> "EDQUOT";
             case ECANCELED -> "ECANCELED";
             case ENODATA -> "ENODATA";

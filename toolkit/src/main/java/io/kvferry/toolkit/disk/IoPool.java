@@ -51,9 +51,9 @@ public final class IoPool<T extends IoTask> {
     private final Ring<T> reads;
     private final Ring<T> writes;
     private final List<T> all = new ArrayList<>();
-    private final List<ParkedWorker> idleReaders = new ArrayList<>();
-    private final List<ParkedWorker> idleHelpers = new ArrayList<>();
-    private final List<ParkedWorker> idleWriters = new ArrayList<>();
+    private final List<ParkedWorker> idleReaders;
+    private final List<ParkedWorker> idleHelpers;
+    private final List<ParkedWorker> idleWriters;
     private boolean closed;
     private int active;
 
@@ -70,6 +70,10 @@ public final class IoPool<T extends IoTask> {
         // Tasks in service keep theirs, so that many more exist than may wait.
         this.reads = new Ring<>(depth, depth + threads, tasks);
         this.writes = new Ring<>(depth, depth + threads, tasks);
+        // Large enough: a thread that parks must not need memory.
+        this.idleReaders = new ArrayList<>(threads);
+        this.idleHelpers = new ArrayList<>(threads);
+        this.idleWriters = new ArrayList<>(threads);
         all.addAll(reads.free);
         all.addAll(writes.free);
     }

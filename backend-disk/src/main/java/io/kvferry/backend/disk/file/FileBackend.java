@@ -16,9 +16,13 @@ import io.kvferry.spi.transfer.Registration;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.recovery.SharedClosing;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -57,6 +61,8 @@ public final class FileBackend implements TransferBackend {
     /// A descriptor costs a system call and, on a disk, about this; a byte 1/1.5 GB/s (JDK 25 on
     /// ext4, 1 MiB blocks).
     private static final long DESCRIPTOR_NANOS = 50_000;
+
+    private static final Logger LOG = LoggerFactory.getLogger(FileBackend.class);
 
     private static final double NANOS_PER_BYTE = 1 / 1.5;
 
@@ -140,7 +146,18 @@ public final class FileBackend implements TransferBackend {
         while (!closed) {
             LockSupport.parkNanos(this, TICK_NANOS);
             Thread.interrupted(); // left by a callback: parking would no longer wait
-            active.forEach(FileTransfer::watch);
+            try {
+                active.forEach(this::watch);
+            } catch (RuntimeException | Error e) { // want of memory must not end the deadlines
+                LoopReport.warn(LOG, "transfers were not looked after", e);
+            }
+        }
+    }
+
+    /// One that ended while it waited for a thread does not wait any more.
+    private void watch(FileTransfer transfer) {
+        if (!transfer.watch() && transfer.isQueued() && threads.remove(transfer)) {
+            transfer.refuse();
         }
     }
 

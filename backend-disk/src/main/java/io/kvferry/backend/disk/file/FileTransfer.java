@@ -26,6 +26,9 @@ final class FileTransfer implements Transfer, Runnable {
     /// Between two of these the transfer looks whether it was cancelled.
     private static final long CHUNK_BYTES = 4 << 20;
 
+    private static final Failure UNACCOUNTED =
+            new Failure(ErrorCode.NO_MEMORY, "the transfer failed without a description");
+
     private enum State {
         ACTIVE,
         CANCELLING,
@@ -44,6 +47,11 @@ final class FileTransfer implements Transfer, Runnable {
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
     private final boolean[] moved;
 
+    /// For a failure that cannot be described, for want of memory most likely.
+    private final TransferOutcome unaccounted;
+
+    private volatile boolean taken;
+
     FileTransfer(
             long id,
             TransferRequest request,
@@ -58,6 +66,7 @@ final class FileTransfer implements Transfer, Runnable {
         this.backendClosed = backendClosed;
         this.whenQuiesced = whenQuiesced;
         this.moved = new boolean[host.descriptors().count()];
+        this.unaccounted = new TransferOutcome.Failed(UNACCOUNTED, moved);
     }
 
     @Override
@@ -81,9 +90,15 @@ final class FileTransfer implements Transfer, Runnable {
                 || state.get() == State.CANCELLING;
     }
 
-    /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs.
-    void watch() {
-        var unused = goesOn(); // called for its effect only
+    /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs; false when
+    /// it has ended.
+    boolean watch() {
+        return goesOn();
+    }
+
+    /// Whether no I/O thread has taken it yet.
+    boolean isQueued() {
+        return !taken;
     }
 
     /// The backend drops it before an I/O thread took it.
@@ -99,6 +114,7 @@ final class FileTransfer implements Transfer, Runnable {
 
     @Override
     public void run() {
+        taken = true;
         try {
             if (!goesOn()) {
                 return;
@@ -122,6 +138,7 @@ final class FileTransfer implements Transfer, Runnable {
         } catch (RuntimeException | Error e) {
             fail(Failure.of(e)); // the border: nothing may escape from an I/O thread
         } finally {
+            end(unaccounted); // unless it has ended otherwise
             quiesce();
         }
     }
@@ -133,7 +150,7 @@ final class FileTransfer implements Transfer, Runnable {
         long address = host.descriptors().address(index);
         long position = range.position(file.descriptors().address(index));
         for (long done = 0; done < length; ) {
-            if (memory.isClosed() || range.isClosed() || backendClosed.getAsBoolean()) {
+            if (memory.isClosed() || backendClosed.getAsBoolean()) {
                 end(closedOutcome());
                 return false;
             }
@@ -142,7 +159,15 @@ final class FileTransfer implements Transfer, Runnable {
             }
             long chunk = Math.min(CHUNK_BYTES, length - done);
             ByteBuffer bytes = memory.slice(address + done, chunk).asByteBuffer();
-            moveChunk(range.channel(), bytes, position + done);
+            if (!range.enter()) {
+                end(closedOutcome());
+                return false;
+            }
+            try {
+                moveChunk(range.channel(), bytes, position + done);
+            } finally {
+                range.leave();
+            }
             done += chunk;
         }
         return true;
@@ -209,8 +234,13 @@ final class FileTransfer implements Transfer, Runnable {
         }
     }
 
+    /// Not before its outcome: another thread may be about to tell that.
     private void quiesce() {
         whenQuiesced.accept(this);
-        quiesced.complete(null);
+        if (completion.isDone()) {
+            quiesced.complete(null);
+        } else {
+            completion.whenComplete((_, _) -> quiesced.complete(null));
+        }
     }
 }

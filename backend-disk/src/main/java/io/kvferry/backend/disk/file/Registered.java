@@ -5,8 +5,12 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.Registration;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.disk.DirectOption;
 import io.kvferry.toolkit.files.FileTrouble;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -23,11 +27,14 @@ import java.util.function.Consumer;
 ///
 /// Threading: any thread.
 final class Registered implements Registration {
+    private static final Logger LOG = LoggerFactory.getLogger(Registered.class);
+
     private final MemoryRange memory;
     private final long device;
     private final Optional<FileChannel> channel;
     private final Consumer<Registered> whenClosed;
     private volatile boolean closed;
+    private int users;
 
     private Registered(
             MemoryRange memory,
@@ -129,13 +136,49 @@ final class Registered implements Registration {
         return memory instanceof MemoryRange.FileRange range ? range.offset() + at : at;
     }
 
+    /// A transfer is about to use the channel, until [#leave]; false when this is closed.
+    synchronized boolean enter() {
+        if (closed) {
+            return false;
+        }
+        users++;
+        return true;
+    }
+
+    void leave() {
+        if (leaves()) {
+            try {
+                closeChannel();
+            } catch (KvFerryException e) { // who closed this has left
+                LoopReport.warn(LOG, "a file of a closed registration", e);
+            }
+        }
+    }
+
+    private synchronized boolean leaves() {
+        users--;
+        return closed && users == 0;
+    }
+
+    /// Waits for nothing: closing a channel waits for the system calls on it, which may hang. So
+    /// the last transfer that uses it closes it.
     @Override
     public void close() {
-        if (closed) {
-            return;
+        boolean unused;
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            unused = users == 0;
         }
-        closed = true;
         whenClosed.accept(this);
+        if (unused) {
+            closeChannel();
+        }
+    }
+
+    private void closeChannel() {
         if (channel.isPresent()) {
             try {
                 channel.get().close();

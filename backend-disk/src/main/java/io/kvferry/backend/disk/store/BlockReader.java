@@ -113,10 +113,7 @@ final class BlockReader implements BlockSearch.Finder {
         }
         if (got < 0 && got != -Errno.NOT_REGULAR) {
             task.enterIo();
-            return switch ((int) -got) {
-                case Errno.ENOENT -> missing(key, began);
-                default -> ioFailure((int) -got, key);
-            };
+            return Errno.isGone((int) -got) ? missing(key, began) : ioFailure((int) -got, key);
         }
         if (got < 0) {
             return notRegular(key);
@@ -209,7 +206,7 @@ final class BlockReader implements BlockSearch.Finder {
             return catalog.sighted(
                     digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
         }
-        if (rc == -Errno.ENOENT || rc == -Errno.NOT_REGULAR) {
+        if (Errno.isGone(-rc) || rc == -Errno.NOT_REGULAR) {
             missing(digest, began);
         } else if (catalog.contains(digest)) { // else it may never have been there
             unreadable(-rc, digest);
@@ -255,7 +252,7 @@ final class BlockReader implements BlockSearch.Finder {
     private BlockResult discard(BlockKey key, BlockResult verdict) {
         long began = System.nanoTime();
         int rc = core.calls().unlink(names.file(key.digest()));
-        if (rc == -Errno.ENOENT) {
+        if (Errno.isGone(-rc)) {
             return missing(key, began);
         }
         if (rc == 0) {

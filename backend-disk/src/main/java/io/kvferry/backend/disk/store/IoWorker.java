@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.IoPool;
 
@@ -12,12 +13,21 @@ import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongFunction;
 
 /// One I/O thread: takes requests, serves them, owns its staging and path buffers until it ends.
 final class IoWorker implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
+
+    /// Pause before a thread starts anew.
+    private static final long RESTART_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
+
+    /// For a request whose failure cannot be described, for want of memory most likely.
+    private static final BlockResult NO_MEMORY =
+            BlockResult.Failed.of(ErrorCode.NO_MEMORY, "no memory to serve the request");
 
     private final StoreCore core;
     private final StoreCounters counters;
@@ -51,21 +61,39 @@ final class IoWorker implements Runnable {
         this.stagings = stagings;
     }
 
+    /// Ends with the pool only: a thread that went for want of memory would be missed for good.
     @Override
     public void run() {
+        while (true) {
+            try {
+                serveAll();
+                return;
+            } catch (RuntimeException | Error e) {
+                LoopReport.warn(LOG, "an I/O thread starts anew", e);
+                LockSupport.parkNanos(RESTART_NANOS);
+            }
+        }
+    }
+
+    /// Serves requests until the pool is closed.
+    private void serveAll() {
         var self = new IoPool.ParkedWorker(role, Thread.currentThread());
         try (var tools = new Tools()) {
             try {
                 tools.make();
-            } catch (OutOfMemoryError e) {
-                LOG.warn("an I/O thread has no memory; it tries again for each request", e);
+            } catch (RuntimeException | Error e) {
+                LoopReport.warn(
+                        LOG, "an I/O thread cannot work; it tries again for each request", e);
             }
             for (BlockTask task = pool.take(self); task != null; task = pool.take(self)) {
                 boolean reads = task.kind().reads();
-                if (task.start()) {
-                    serve(task, tools);
+                try {
+                    if (task.start()) {
+                        serve(task, tools);
+                    }
+                } finally {
+                    pool.recycle(task, reads);
                 }
-                pool.recycle(task, reads);
             }
         }
     }
@@ -75,6 +103,7 @@ final class IoWorker implements Runnable {
     private final class Tools implements AutoCloseable {
         private final Arena arena = Arena.ofConfined();
         private @Nullable AlignedStaging staging;
+        private StoreFolder.@Nullable Names names;
         private @Nullable BlockReader reader;
         private @Nullable BlockWriter writer;
 
@@ -88,9 +117,15 @@ final class IoWorker implements Runnable {
                 memory = stagings.apply(FIRST_STAGING_BYTES);
                 staging = memory;
             }
-            StoreFolder.Names names = core.folder().names(arena);
-            reader = new BlockReader(core, memory, names, arena, direct);
-            writer = new BlockWriter(core, memory, names, arena, direct);
+            var paths = names;
+            if (paths == null) {
+                paths = core.folder().names(arena);
+                names = paths;
+            }
+            if (reader == null) {
+                reader = new BlockReader(core, memory, paths, arena, direct);
+            }
+            writer = new BlockWriter(core, memory, paths, arena, direct);
         }
 
         BlockReader reader() {
@@ -111,11 +146,14 @@ final class IoWorker implements Runnable {
     }
 
     private void serve(BlockTask task, Tools tools) {
-        long bytes = RecordFormat.payloadBytes(task.segments());
         BlockResult result = outcome(task, tools);
         if (task.finish()) {
-            counters.count(result, bytes); // before the caller can look
-            tell(task, result);
+            try {
+                // Before the caller can look.
+                counters.count(result, RecordFormat.payloadBytes(task.segments()));
+            } finally {
+                tell(task, result);
+            }
         }
     }
 
@@ -123,7 +161,7 @@ final class IoWorker implements Runnable {
         try {
             task.tell(result);
         } catch (RuntimeException | Error e) { // a defect of the caller must not end this thread
-            LOG.warn("the callback of a {} threw", task.kind(), e);
+            LoopReport.warn(LOG, "the callback of a {} threw", task.kind(), e);
         }
         Thread.interrupted(); // left by the caller: channels would fail the next request
     }
@@ -138,11 +176,20 @@ final class IoWorker implements Runnable {
                 case LOCATE -> tools.reader().locate(task);
                 case TOUCH -> tools.reader().touch(task);
             };
-        } catch (OutOfMemoryError e) {
-            return BlockResult.Failed.of(
-                    ErrorCode.NO_MEMORY, "no staging memory for a block: " + e.getMessage());
         } catch (RuntimeException | Error e) {
-            return new BlockResult.Failed(Failure.of(e));
+            return failed(e);
+        }
+    }
+
+    private static BlockResult failed(Throwable why) {
+        try {
+            return why instanceof OutOfMemoryError
+                    ? BlockResult.Failed.of(
+                            ErrorCode.NO_MEMORY,
+                            "no staging memory for a block: " + why.getMessage())
+                    : new BlockResult.Failed(Failure.of(why));
+        } catch (RuntimeException | Error _) {
+            return NO_MEMORY;
         }
     }
 }

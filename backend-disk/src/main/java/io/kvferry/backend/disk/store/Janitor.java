@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -21,6 +23,9 @@ final class Janitor implements Runnable {
     private final StoreCore core;
     private final FolderScan scan;
     private final long scanAfterBytes;
+    private long lastScan;
+    private long lastLook;
+    private boolean failed;
     private long writtenSinceScan;
     private boolean evictionWanted;
     private boolean scanWanted;
@@ -33,28 +38,28 @@ final class Janitor implements Runnable {
         this.evictionWanted = core.catalog().aboveHighWatermark();
     }
 
+    /// Ends with [#stop] only: nobody else evicts and scans in the background.
     @Override
     public void run() {
-        long lastScan = System.nanoTime();
-        long lastLook = lastScan;
-        try {
-            for (Work work = await(lastScan, lastLook);
-                    work != Work.STOP;
-                    work = await(lastScan, lastLook)) {
-                if (work == Work.LOOK) {
-                    lastLook = System.nanoTime();
-                    // What this process writes it knows; a scan costs time and garbage.
-                    work = others() ? Work.SCAN : Work.NOTHING;
+        lastScan = System.nanoTime();
+        lastLook = lastScan;
+        while (true) {
+            try {
+                Work work = await();
+                if (work == Work.STOP) {
+                    return;
                 }
-                if (work == Work.SCAN) {
-                    lastScan = System.nanoTime();
-                    lastLook = lastScan;
-                }
-                attempt(work);
+                turn(work);
+            } catch (InterruptedException _) {
+                continue; // a listener left the flag, which is cleared by now
+            } catch (RuntimeException | Error e) { // tried again at the next turn
+                LoopReport.warn(
+                        LOG,
+                        "block store {} could not be scanned or evicted from; tried again later",
+                        core.folder().folder(),
+                        e);
+                failed = true;
             }
-        } catch (InterruptedException _) {
-            Thread.currentThread()
-                    .interrupt(); // only a host that shuts down interrupts this thread
         }
     }
 
@@ -68,7 +73,11 @@ final class Janitor implements Runnable {
     }
 
     /// Waits for the next thing to do.
-    private synchronized Work await(long lastScan, long lastLook) throws InterruptedException {
+    private synchronized Work await() throws InterruptedException {
+        if (failed && !stopped) {
+            failed = false;
+            TimeUnit.NANOSECONDS.timedWait(this, LEAST_SCAN_NANOS);
+        }
         long interval = core.config().times().scanInterval().toNanos();
         while (true) {
             long now = System.nanoTime();
@@ -90,37 +99,31 @@ final class Janitor implements Runnable {
         }
     }
 
+    private void turn(Work due) {
+        Work work = due;
+        if (work == Work.LOOK) {
+            lastLook = System.nanoTime();
+            // What this process writes it knows; a scan costs time and garbage.
+            work = others() ? Work.SCAN : Work.NOTHING;
+        }
+        if (work == Work.SCAN) {
+            lastScan = System.nanoTime();
+            lastLook = lastScan;
+            core.reopenLocks(System.nanoTime() + LEAST_SCAN_NANOS);
+            core.look(System.nanoTime() + LEAST_SCAN_NANOS);
+            scan.reapTemps();
+        }
+        if (work == Work.EVICT || core.catalog().aboveHighWatermark()) {
+            core.evictor().evictToLowWatermark();
+        }
+    }
+
     private boolean others() {
         try {
             return core.users().others();
         } catch (RuntimeException | Error e) { // the scan fails as well, or tells
-            LOG.warn("block store {} may have other users", core.folder().folder(), e);
+            LoopReport.warn(LOG, "block store {} may have other users", core.folder().folder(), e);
             return true;
-        }
-    }
-
-    private void attempt(Work work) throws InterruptedException {
-        try {
-            if (work == Work.SCAN) {
-                core.reopenLocks(System.nanoTime() + LEAST_SCAN_NANOS);
-                core.look(System.nanoTime() + LEAST_SCAN_NANOS);
-                scan.reapTemps();
-            }
-            if (work == Work.EVICT || core.catalog().aboveHighWatermark()) {
-                core.evictor().evictToLowWatermark();
-            }
-        } catch (RuntimeException | Error e) { // tried again at the next turn
-            LOG.warn(
-                    "block store {} could not be scanned or evicted from; tried again later",
-                    core.folder().folder(),
-                    e);
-            pause();
-        }
-    }
-
-    private synchronized void pause() throws InterruptedException {
-        if (!stopped) {
-            TimeUnit.NANOSECONDS.timedWait(this, LEAST_SCAN_NANOS);
         }
     }
 

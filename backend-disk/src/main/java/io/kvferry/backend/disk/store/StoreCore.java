@@ -15,6 +15,7 @@ import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.disk.space.Recency;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
 import io.kvferry.toolkit.disk.space.Victim;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -98,21 +99,19 @@ final class StoreCore {
                         recency);
         this.freeSpace = new FreeSpace(folder.folder(), space.reserveBytes());
         this.publisher = new FilePublisher(calls, config.durability());
-        this.lock = new EvictionLock(calls, folder.lockFile());
-        this.folderUsers = new FolderUsers(calls, folder.usersFile());
-        this.otherProcesses = new OtherProcesses(folderUsers, folder.folder());
-        this.evictor = new Evictor(this, lock);
-        this.scan = new FolderScan(this);
-        try {
+        try (var parts = new OpeningParts()) { // an engine tries again and again
+            this.lock = parts.add(new EvictionLock(calls, folder.lockFile()), EvictionLock::close);
+            this.folderUsers =
+                    parts.add(new FolderUsers(calls, folder.usersFile()), FolderUsers::close);
+            this.otherProcesses = new OtherProcesses(folderUsers, folder.folder());
+            this.evictor = new Evictor(this, lock);
+            this.scan = new FolderScan(this);
             look(System.nanoTime());
             scan.reapTemps();
             this.janitor = new Janitor(this, scan);
             this.janitorThread =
                     Thread.ofPlatform().name("disk-janitor").daemon(true).start(janitor);
-        } catch (RuntimeException | Error e) { // an engine tries again and again
-            lock.close();
-            folderUsers.close();
-            throw e;
+            parts.keep();
         }
     }
 

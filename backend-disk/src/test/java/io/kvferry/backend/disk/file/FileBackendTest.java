@@ -222,6 +222,46 @@ class FileBackendTest {
         assertThat(stillInterrupted).isTrue();
     }
 
+    /// Otherwise one file system that hangs keeps the memory of transfers to others.
+    @Test
+    void aTransferThatIsCancelledInTheQueueQuiesces() throws Exception {
+        var begun = new CountDownLatch(1);
+        var hang = new CountDownLatch(1);
+        try (var backend =
+                open(work ->
+                        Thread.ofPlatform()
+                                .daemon()
+                                .unstarted(() -> {
+                                    begun.countDown();
+                                    await(hang);
+                                    work.run();
+                                }))) {
+            var first = backend.submit(request(backend));
+            await(begun);
+            var second = backend.submit(request(backend));
+            assertThat(second.cancel()).isTrue();
+            second.quiesced().toCompletableFuture().get(60, TimeUnit.SECONDS);
+            assertThat(outcome(second)).isInstanceOf(TransferOutcome.Cancelled.class);
+            hang.countDown();
+            assertThat(outcome(first)).isInstanceOf(TransferOutcome.Done.class);
+        }
+    }
+
+    /// Closing a channel waits for the system calls on it, which may hang.
+    @Test
+    void aRegistrationThatIsClosedLeavesItsFileToTheTransferThatUsesIt() {
+        var range = new MemoryRange.FileRange(folder.resolve("f"), 0, BYTES, true);
+        var gone = new AtomicBoolean();
+        var file = Registered.file(range, 1, false, _ -> gone.set(true));
+        assertThat(file.enter()).isTrue();
+        file.close();
+        assertThat(gone).isTrue();
+        assertThat(file.enter()).as("by another transfer").isFalse();
+        assertThat(file.channel().isOpen()).isTrue();
+        file.leave();
+        assertThat(file.channel().isOpen()).isFalse();
+    }
+
     /// Memory may be freed after a close that says nothing else.
     @Test
     void aCloseFailsAsLongAsATransferHangs() throws Exception {

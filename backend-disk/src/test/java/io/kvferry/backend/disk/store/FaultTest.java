@@ -169,6 +169,25 @@ class FaultTest {
         }
     }
 
+    /// A network file system says so of a file that another host has replaced meanwhile.
+    @ParameterizedTest
+    @ValueSource(strings = {"openRead", "read"})
+    void missesABlockWhoseFileIsStaleAndFindsTheNewOne(String call) {
+        var config =
+                StoreDriver.looking(StoreDriver.config(root))
+                        .withMedium(Durability.NONE, DirectIo.OFF);
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            calls.hook = (each, _) -> each.equals(call) ? -Errno.ESTALE : 0;
+            assertThat(driver.load(key, empty(5000)).failedWith(ErrorCode.MISS)).isTrue();
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+            assertThat(driver.load(key, empty(5000))).isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
     @Test
     void replacesAFileThatASaveCannotLookAt() {
         var config = StoreDriver.config(root);

@@ -22,7 +22,8 @@ import java.util.concurrent.locks.LockSupport;
 /// without a new look it would free the same room once more.
 ///
 /// The lock is the system's lock of a file, which ends with the process that has it; the file holds
-/// the number of evictions.
+/// the number of evictions. Where the system gives none, it is one between the threads of this
+/// process.
 ///
 /// Threading: any thread.
 public final class EvictionLock implements AutoCloseable {
@@ -36,7 +37,11 @@ public final class EvictionLock implements AutoCloseable {
     private boolean closed;
     private int handle;
     private boolean known;
-    private boolean between = true;
+
+    /// Whether the lock that a thread has is one between processes, too.
+    private boolean between;
+
+    private boolean warned;
     private long own;
     private volatile long seen = -1;
 
@@ -106,25 +111,32 @@ public final class EvictionLock implements AutoCloseable {
         if (!take(deadlineNanos)) {
             return false;
         }
-        while (between) {
+        while (true) {
             int rc = calls.tryLock(handle);
-            if (rc == 0) {
+            between = rc == 0;
+            if (rc != -Errno.EAGAIN && rc != -Errno.EINTR) {
+                if (rc != 0) {
+                    warnOnce(rc);
+                }
                 return true;
             }
-            if (rc != -Errno.EAGAIN && rc != -Errno.EINTR) {
-                between = false;
-                LOG.warn(
-                        "this file system has no locks ({}): processes that share the folder may evict at the"
-                                + " same time",
-                        Errno.text(-rc));
-            } else if (deadlineNanos - System.nanoTime() <= 0) {
+            if (deadlineNanos - System.nanoTime() <= 0) {
                 give();
                 return false;
-            } else {
-                LockSupport.parkNanos(this, RETRY_NANOS);
             }
+            LockSupport.parkNanos(this, RETRY_NANOS);
         }
-        return true;
+    }
+
+    /// A file system may have no locks, or none for a while; tried again each time.
+    private void warnOnce(int rc) {
+        if (!warned) {
+            warned = true;
+            LOG.warn(
+                    "this file system gives no lock ({}): processes that share the folder may evict at the"
+                            + " same time",
+                    Errno.text(-rc));
+        }
     }
 
     /// Whether another process evicted since this one last [#look]ed at the folder. Under the lock.

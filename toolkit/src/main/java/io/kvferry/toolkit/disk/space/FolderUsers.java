@@ -46,8 +46,8 @@ public final class FolderUsers implements AutoCloseable {
         }
         try {
             int other = open();
+            closeHandle(); // first: without system calls two locks of one file exclude each other
             share(other);
-            closeHandle();
             handle = other;
         } finally {
             give();

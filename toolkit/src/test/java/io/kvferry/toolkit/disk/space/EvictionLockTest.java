@@ -3,9 +3,11 @@ package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.PathText;
 
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -44,5 +46,27 @@ class EvictionLockTest {
             next.unlock(false);
         }
         calls.close(handle);
+    }
+
+    /// Such as want of lock records in the kernel, or a file that another host has replaced.
+    @Test
+    void excludesOtherProcessesAgainAfterTheSystemGaveNoLockOnce() {
+        int noLocks = 37; // ENOLCK of Linux
+        var failing = new FaultInjectingCalls(FileCalls.ofPlatform());
+        Assumptions.assumeTrue(failing.gatherLimit() > 0, "needs flock of Linux");
+        Path file = folder.resolve("lock");
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        try (var one = new EvictionLock(failing, file);
+                var other = new EvictionLock(FileCalls.ofPlatform(), file)) {
+            failing.hook = (call, _) -> call.equals("tryLock") ? -noLocks : 0;
+            assertThat(one.lock(limit)).as("evictions go on").isTrue();
+            one.unlock(true);
+            failing.hook = FaultInjectingCalls.PASS;
+            assertThat(other.lock(limit)).isTrue();
+            assertThat(one.lock(System.nanoTime())).isFalse();
+            other.unlock(false);
+            assertThat(one.lock(limit)).isTrue();
+            one.unlock(false);
+        }
     }
 }

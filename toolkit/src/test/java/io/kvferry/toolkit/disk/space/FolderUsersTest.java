@@ -2,6 +2,7 @@
 package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
@@ -10,8 +11,11 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.nio.channels.FileChannel;
+import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -38,6 +42,19 @@ class FolderUsersTest {
                 one.reopen(System.nanoTime());
                 assertThat(one.others()).isTrue();
                 assertThat(later.others()).isTrue();
+            }
+        }
+    }
+
+    /// Without system calls the locks of a process exclude each other, too.
+    @Test
+    void keepsItsShareWhenTheFileIsOpenedAnew() throws Exception {
+        Path file = folder.resolve("users");
+        try (var users = new FolderUsers(FileCalls.ofChannels(), file)) {
+            users.reopen(System.nanoTime());
+            try (var channel = FileChannel.open(file, StandardOpenOption.WRITE)) {
+                assertThatThrownBy(channel::tryLock)
+                        .isInstanceOf(OverlappingFileLockException.class);
             }
         }
     }
