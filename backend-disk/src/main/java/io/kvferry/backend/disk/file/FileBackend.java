@@ -16,6 +16,7 @@ import io.kvferry.spi.transfer.Registration;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.files.FileTrouble;
@@ -114,7 +115,10 @@ public final class FileBackend implements TransferBackend {
                         new ArrayBlockingQueue<>(queueLimit),
                         threadFactory);
         this.watch =
-                Thread.ofPlatform().daemon().name("file-deadlines-" + agent).start(this::watch);
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("file-deadlines-" + agent)
+                        .start(new LastingLoop(this::watch));
     }
 
     /// What a backend with this setting can do.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.DeadlineWatch;
 import io.kvferry.toolkit.disk.IoPool;
@@ -47,7 +48,7 @@ final class IoThreads {
     }
 
     private static Thread start(String name, Runnable loop) {
-        return Thread.ofPlatform().name(name).daemon(true).start(loop);
+        return Thread.ofPlatform().name(name).daemon(true).start(new LastingLoop(loop));
     }
 
     /// A free task to prepare and [#submit]; null when too many of its kind wait or the store is

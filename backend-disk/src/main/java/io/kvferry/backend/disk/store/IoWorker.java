@@ -13,17 +13,12 @@ import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.util.Objects;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongFunction;
 
 /// One I/O thread: takes requests, serves them, owns its staging and path buffers until it ends.
 final class IoWorker implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
-
-    /// Pause before a thread starts anew.
-    private static final long RESTART_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
 
     /// For a request whose failure cannot be described, for want of memory most likely.
     private static final BlockResult NO_MEMORY =
@@ -61,22 +56,10 @@ final class IoWorker implements Runnable {
         this.stagings = stagings;
     }
 
-    /// Ends with the pool only: a thread that went for want of memory would be missed for good.
+    /// Serves requests until the pool is closed. What it throws, for want of memory, it has told
+    /// nobody of; it may be run again.
     @Override
     public void run() {
-        while (true) {
-            try {
-                serveAll();
-                return;
-            } catch (RuntimeException | Error e) {
-                LoopReport.warn(LOG, "an I/O thread starts anew", e);
-                LockSupport.parkNanos(RESTART_NANOS);
-            }
-        }
-    }
-
-    /// Serves requests until the pool is closed.
-    private void serveAll() {
         var self = new IoPool.ParkedWorker(role, Thread.currentThread());
         try (var tools = new Tools()) {
             try {

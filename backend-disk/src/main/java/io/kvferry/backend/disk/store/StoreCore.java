@@ -2,6 +2,7 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
@@ -110,7 +111,10 @@ final class StoreCore {
             scan.reapTemps();
             this.janitor = new Janitor(this, scan);
             this.janitorThread =
-                    Thread.ofPlatform().name("disk-janitor").daemon(true).start(janitor);
+                    Thread.ofPlatform()
+                            .name("disk-janitor")
+                            .daemon(true)
+                            .start(new LastingLoop(janitor));
             parts.keep();
         }
     }

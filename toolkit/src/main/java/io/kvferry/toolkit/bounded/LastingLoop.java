@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.bounded;
+
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// The loop of a thread that has no successor: whatever it throws, it is run again after a pause,
+/// until it returns. Handlers within the loop report what failed; this catches what they throw
+/// themselves where the heap is full, when even a class that tells of it cannot be loaded. So it
+/// needs no memory.
+///
+/// Threading: made by who starts the thread, run by that.
+public final class LastingLoop implements Runnable {
+    private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
+
+    private final Runnable loop;
+
+    public LastingLoop(Runnable loop) {
+        this.loop = loop;
+    }
+
+    @Override
+    public void run() {
+        while (true) {
+            try {
+                loop.run();
+                return;
+            } catch (RuntimeException | Error _) {
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
+        }
+    }
+}
