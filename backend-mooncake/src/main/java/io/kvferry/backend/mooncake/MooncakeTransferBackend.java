@@ -29,6 +29,7 @@ import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
@@ -98,7 +99,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                 Thread.ofPlatform()
                         .name("kvferry-mooncake-listen-" + agent)
                         .daemon()
-                        .start(this::listen);
+                        .start(new LastingLoop(this::listen));
         LOG.info(
                 "MOONCAKE of {}: {} engine, transport {}, segment {}",
                 context.self(),

@@ -6,8 +6,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /// The loop of a thread that has no successor: whatever it throws, it is run again after a pause,
 /// until it returns. Handlers within the loop report what failed; this catches what they throw
-/// themselves where the heap is full, when even a class that tells of it cannot be loaded. So it
-/// needs no memory.
+/// themselves where the heap is full, and needs no memory for it.
 ///
 /// Threading: made by who starts the thread, run by that.
 public final class LastingLoop implements Runnable {
@@ -17,6 +16,19 @@ public final class LastingLoop implements Runnable {
 
     public LastingLoop(Runnable loop) {
         this.loop = loop;
+        LoopReport.load();
+    }
+
+    /// A task to be repeated by an executor, which drops for good what throws once.
+    public static Runnable repeated(Runnable task) {
+        LoopReport.load();
+        return () -> {
+            try {
+                task.run();
+            } catch (RuntimeException | Error _) {
+                Thread.onSpinWait(); // the next time comes all the same
+            }
+        };
     }
 
     @Override

@@ -13,6 +13,9 @@ import java.util.Arrays;
 public final class LoopReport {
     private LoopReport() {}
 
+    /// Has this class loaded while there is memory for it.
+    public static void load() {}
+
     public static void warn(Logger log, String message, Throwable failure) {
         log(log, Level.WARN, message, 1, failure, null, null);
     }

@@ -54,6 +54,7 @@ public final class SerialLoop implements AutoCloseable {
     /// @param queue without a bound
     SerialLoop(ThreadFactory threads, BlockingQueue<Runnable> queue) {
         executor = new ThreadPoolExecutor(1, 1, 0, TimeUnit.SECONDS, queue, threads);
+        LoopReport.load();
         executor.prestartCoreThread();
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.net;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
+
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -36,7 +38,9 @@ final class AcceptWatch {
             if (clock.isShutdown()) {
                 clock = clock();
             }
-            var looks = clock.scheduleWithFixedDelay(look, nanos, nanos, TimeUnit.NANOSECONDS);
+            var looks =
+                    clock.scheduleWithFixedDelay(
+                            LastingLoop.repeated(look), nanos, nanos, TimeUnit.NANOSECONDS);
             watched++;
             var over = new AtomicBoolean();
             return () -> {

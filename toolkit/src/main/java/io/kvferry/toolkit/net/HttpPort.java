@@ -5,12 +5,15 @@ import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpHandler;
 import com.sun.net.httpserver.HttpServer;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
@@ -99,7 +102,7 @@ public final class HttpPort implements AutoCloseable {
             long nanos = look.toNanos();
             var _ =
                     port.clock.scheduleWithFixedDelay(
-                            port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
+                            LastingLoop.repeated(port::watch), nanos, nanos, TimeUnit.NANOSECONDS);
             port.run(port.server);
             parts.keep();
             return port;
@@ -181,8 +184,10 @@ public final class HttpPort implements AutoCloseable {
             } else if (silent == 0) {
                 trouble = "";
             }
-        } catch (Throwable t) { // the next look comes all the same
-            trouble = name + " cannot be started again: " + t;
+        } catch (RuntimeException | IOException | Error e) { // the next look comes all the same
+            trouble = "cannot be started again";
+            LoopReport.error(LOG, "{} on {} cannot be started again", name, address, e);
+            trouble = name + " cannot be started again: " + e;
         }
     }
 
@@ -207,12 +212,24 @@ public final class HttpPort implements AutoCloseable {
         trouble = name + " on " + address + " does not answer";
         LOG.error("{}; it is started again", trouble);
         server.stop(0);
-        var again = HttpServer.create(address, BACKLOG);
+        var again = listen();
         server = again;
         run(again);
         silent = 0;
         if (closed) {
             again.stop(0);
+        }
+    }
+
+    /// The thread of the JDK's server closes its socket; one that has ended leaves it open.
+    private HttpServer listen() throws IOException {
+        try {
+            return HttpServer.create(address, BACKLOG);
+        } catch (BindException e) {
+            if (!SocketDescriptors.endListening(address)) {
+                throw e;
+            }
+            return HttpServer.create(address, BACKLOG);
         }
     }
 

@@ -41,6 +41,9 @@ public final class SocketDescriptors {
     // sys/socket.h of Linux, the same on all its processors that Java runs on
     private static final int AF_INET = 2;
     private static final int AF_INET6 = 10;
+    private static final int SHUT_RDWR = 2;
+    private static final int SOL_SOCKET = 1;
+    private static final int SO_ACCEPTCONN = 30;
     private static final int MOST_ADDRESS_BYTES = 128; // sockaddr_storage
 
     // netinet/in.h and netinet/tcp.h, likewise
@@ -66,6 +69,8 @@ public final class SocketDescriptors {
                         "getsockopt",
                         FunctionDescriptor.of(
                                 JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, ADDRESS));
+        static final @Nullable MethodHandle SHUTDOWN =
+                CLibrary.find("shutdown", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
 
         private Calls() {}
     }
@@ -135,6 +140,43 @@ public final class SocketDescriptors {
             throw new AssertionError("getsockopt does not throw", e);
         } finally {
             channel.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, before);
+        }
+    }
+
+    /// Has a socket of this process that listens at the address end that, where whoever opened it
+    /// cannot close it: a channel that a selector has is closed by the selector's next turn. Its
+    /// descriptor stays open.
+    ///
+    /// @return whether there was one
+    static boolean endListening(InetSocketAddress address) throws IOException {
+        if (Calls.GETSOCKNAME == null || Calls.GETSOCKOPT == null || Calls.SHUTDOWN == null) {
+            return false;
+        }
+        try (var arena = Arena.ofConfined()) {
+            var name = arena.allocate(MOST_ADDRESS_BYTES, Long.BYTES);
+            var value = arena.allocate(JAVA_INT);
+            var length = arena.allocate(JAVA_INT);
+            for (int descriptor : newestFirst()) {
+                if (isAt(Calls.GETSOCKNAME, descriptor, name, length, address)) {
+                    length.set(JAVA_INT, 0, Integer.BYTES);
+                    if ((int)
+                                            Calls.GETSOCKOPT.invokeExact(
+                                                    descriptor,
+                                                    SOL_SOCKET,
+                                                    SO_ACCEPTCONN,
+                                                    value,
+                                                    length)
+                                    == 0
+                            && value.get(JAVA_INT, 0) != 0) {
+                        return (int) Calls.SHUTDOWN.invokeExact(descriptor, SHUT_RDWR) == 0;
+                    }
+                }
+            }
+            return false;
+        } catch (RuntimeException | Error | IOException e) {
+            throw e;
+        } catch (Throwable e) {
+            throw new AssertionError("calls on a socket do not throw", e);
         }
     }
 

@@ -4,6 +4,7 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
@@ -88,7 +89,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         long look = Math.clamp(restNanos / 4, TimeUnit.SECONDS.toNanos(1), LONGEST_LOOK);
         var _ =
                 clock.scheduleWithFixedDelay(
-                        () -> SideChannel.guard(name, this::closeRested),
+                        LastingLoop.repeated(() -> SideChannel.guard(name, this::closeRested)),
                         look,
                         look,
                         TimeUnit.NANOSECONDS);

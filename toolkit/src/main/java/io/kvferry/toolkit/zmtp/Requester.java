@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
@@ -108,7 +109,7 @@ public final class Requester implements AutoCloseable {
         clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
         var _ =
                 clock.scheduleWithFixedDelay(
-                        () -> SideChannel.guard(name, this::endRested),
+                        LastingLoop.repeated(() -> SideChannel.guard(name, this::endRested)),
                         LOOK.toNanos(),
                         LOOK.toNanos(),
                         TimeUnit.NANOSECONDS);

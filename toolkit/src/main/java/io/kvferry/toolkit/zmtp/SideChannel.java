@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.HostNames;
@@ -352,7 +353,9 @@ public final class SideChannel implements AutoCloseable {
         try {
             var scheduled =
                     clock.schedule(
-                            () -> guard(name, action), delay.toNanos(), TimeUnit.NANOSECONDS);
+                            LastingLoop.repeated(() -> guard(name, action)),
+                            delay.toNanos(),
+                            TimeUnit.NANOSECONDS);
             return () -> scheduled.cancel(false);
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is closed: {}", name, e.toString());

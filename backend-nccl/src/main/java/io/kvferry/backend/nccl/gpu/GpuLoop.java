@@ -73,6 +73,7 @@ final class GpuLoop {
     }
 
     GpuLoop(String name, Duties duties) {
+        LoopReport.load();
         thread = Thread.ofPlatform().name(name).daemon(true).unstarted(() -> run(duties));
     }
 

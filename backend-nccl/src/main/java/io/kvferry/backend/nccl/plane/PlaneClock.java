@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.plane;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -47,14 +50,17 @@ public final class PlaneClock implements AutoCloseable {
         long nanos = Math.max(1, time.toNanos());
         var _ =
                 executor.scheduleWithFixedDelay(
-                        () -> guarded(work), nanos, nanos, TimeUnit.NANOSECONDS);
+                        LastingLoop.repeated(() -> guarded(work)),
+                        nanos,
+                        nanos,
+                        TimeUnit.NANOSECONDS);
     }
 
     private static void guarded(Runnable work) {
         try {
             work.run();
         } catch (RuntimeException | Error e) { // nobody looks at the result
-            LOG.error("what was due failed", e);
+            LoopReport.error(LOG, "what was due failed", e);
         }
     }
 

@@ -6,6 +6,7 @@ import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.net.LastingHttpClient;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -84,7 +85,12 @@ final class Backends implements AutoCloseable {
         tokenization = new Tokenization(client, settings, this::all);
         subscribers = follow();
         long period = settings.probeInterval().toMillis();
-        var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);
+        var _ =
+                timer.scheduleWithFixedDelay(
+                        LastingLoop.repeated(this::probeAll),
+                        period,
+                        period,
+                        TimeUnit.MILLISECONDS);
     }
 
     private HttpClient newClient() {

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -52,7 +53,7 @@ public final class BootstrapRegistrar implements AutoCloseable {
                                         + "-"
                                         + registration.ppRank())
                         .daemon(true)
-                        .unstarted(this::renew);
+                        .unstarted(new LastingLoop(this::renew));
     }
 
     /// Registers, trying again until the limit (the service may still be starting, a predecessor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.bootstrap;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -42,7 +43,8 @@ final class LeaselessWatch implements AutoCloseable {
                         1, Thread.ofPlatform().name("mooncake-bootstrap-watch").daemon().factory());
         var _ =
                 clock.scheduleWithFixedDelay(
-                        () -> SideChannel.guard("mooncake-bootstrap-watch", this::look),
+                        LastingLoop.repeated(
+                                () -> SideChannel.guard("mooncake-bootstrap-watch", this::look)),
                         LOOK.toMillis(),
                         LOOK.toMillis(),
                         TimeUnit.MILLISECONDS);

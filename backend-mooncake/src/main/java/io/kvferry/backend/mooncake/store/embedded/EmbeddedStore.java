@@ -19,6 +19,7 @@ import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LastingLoop;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -116,7 +117,7 @@ public final class EmbeddedStore implements AutoCloseable {
         }
         if (config.tick().isPositive()) {
             store.offloads.start();
-            Thread.ofPlatform().daemon().name("kvferry-store").start(store::work);
+            Thread.ofPlatform().daemon().name("kvferry-store").start(new LastingLoop(store::work));
         }
         return store;
     }

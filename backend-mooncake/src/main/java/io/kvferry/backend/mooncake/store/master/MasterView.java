@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.store.remote.StoreQuestions;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
@@ -94,7 +95,10 @@ public final class MasterView implements AutoCloseable {
         boolean done = false;
         try {
             view.step();
-            Thread.ofPlatform().daemon().name("kvferry-master-view").start(view::live);
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("kvferry-master-view")
+                    .start(new LastingLoop(view::live));
             done = true;
             return view;
         } finally {

@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
 import io.kvferry.backend.mooncake.store.remote.StoreQuestions.Answer;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
@@ -76,7 +77,7 @@ final class OwnerLink implements AutoCloseable {
     /// Opens the session if the owner is there now, and goes on trying if not.
     void start() {
         begin();
-        Thread.ofPlatform().daemon().name("kvferry-store-life").start(this::live);
+        Thread.ofPlatform().daemon().name("kvferry-store-life").start(new LastingLoop(this::live));
     }
 
     /// Opens the session if the owner is there now.

@@ -6,6 +6,8 @@ import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.LastingLoop;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -40,6 +42,10 @@ final class Batches {
     private final NativeConfig config;
     private final ThreadPoolExecutor submitters;
     private final Queue<NativeTransfer> arriving = new ConcurrentLinkedQueue<>();
+
+    /// Of the poller.
+    private final List<NativeTransfer> active = new ArrayList<>();
+
     private final AtomicInteger alive = new AtomicInteger();
     private final Thread poller;
     private volatile boolean closing;
@@ -83,7 +89,10 @@ final class Batches {
                         threads);
         submitters.allowCoreThreadTimeOut(true);
         this.poller =
-                Thread.ofPlatform().name("kvferry-te-poll-" + owner).daemon().start(this::poll);
+                Thread.ofPlatform()
+                        .name("kvferry-te-poll-" + owner)
+                        .daemon()
+                        .start(new LastingLoop(this::poll));
     }
 
     EngineTransfer submit(EngineRequest request) {
@@ -145,11 +154,11 @@ final class Batches {
     }
 
     private void poll(MemorySegment status) {
-        List<NativeTransfer> active = new ArrayList<>();
         long pause = SHORTEST_PAUSE;
         while (!stopped) {
-            for (NativeTransfer next = arriving.poll(); next != null; next = arriving.poll()) {
-                active.add(next);
+            for (NativeTransfer next = arriving.peek(); next != null; next = arriving.peek()) {
+                active.add(next); // before it leaves the queue: there may be no memory
+                arriving.remove();
             }
             boolean progress = false;
             for (int i = active.size() - 1; i >= 0; i--) {
@@ -183,7 +192,7 @@ final class Batches {
                 alive.incrementAndGet(); // for good: the library may touch its memory at any time
             }
             transfer.abandon(Failure.of(e));
-            LOG.error("a native transfer is given up and its batch left behind", e);
+            LoopReport.error(LOG, "a native transfer is given up and its batch left behind", e);
             return true;
         }
     }

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
 import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.disk.Errno;
 
 import org.jspecify.annotations.Nullable;
@@ -43,7 +44,11 @@ final class OffloadLoop implements AutoCloseable {
     }
 
     void start() {
-        thread = Thread.ofPlatform().daemon().name("kvferry-store-offload").start(this::work);
+        thread =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("kvferry-store-offload")
+                        .start(new LastingLoop(this::work));
     }
 
     private void work() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.tcp;
 
+import io.kvferry.toolkit.bounded.LastingLoop;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -37,7 +39,10 @@ public final class Watchdog implements AutoCloseable {
                                 .factory());
         var _ =
                 clock.scheduleWithFixedDelay(
-                        this::tick, TICK.toMillis(), TICK.toMillis(), TimeUnit.MILLISECONDS);
+                        LastingLoop.repeated(this::tick),
+                        TICK.toMillis(),
+                        TICK.toMillis(),
+                        TimeUnit.MILLISECONDS);
     }
 
     /// Runs a short check with every tick until it returns false.
