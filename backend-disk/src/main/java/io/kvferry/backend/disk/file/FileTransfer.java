@@ -26,6 +26,8 @@ final class FileTransfer implements Transfer, Runnable {
     /// Between two of these the transfer looks whether it was cancelled.
     private static final long CHUNK_BYTES = 4 << 20;
 
+    private static final TransferOutcome CANCELLED = new TransferOutcome.Cancelled();
+    private static final TransferOutcome TIMED_OUT = new TransferOutcome.TimedOut();
     private static final Failure UNACCOUNTED =
             new Failure(ErrorCode.NO_MEMORY, "the transfer failed without a description");
 
@@ -103,8 +105,12 @@ final class FileTransfer implements Transfer, Runnable {
 
     /// The backend drops it before an I/O thread took it.
     void refuse() {
-        end(closedOutcome());
-        quiesce();
+        try {
+            end(closedOutcome());
+        } finally {
+            end(unaccounted);
+            quiesce();
+        }
     }
 
     /// The backend is closed; the I/O thread, which may hang, notices when it comes back.
@@ -199,13 +205,13 @@ final class FileTransfer implements Transfer, Runnable {
         return switch (state.get()) {
             case ENDED -> false;
             case CANCELLING -> {
-                end(new TransferOutcome.Cancelled());
+                end(CANCELLED);
                 yield false;
             }
             case ACTIVE -> {
                 boolean late = request.deadline().passed();
                 if (late) {
-                    end(new TransferOutcome.TimedOut());
+                    end(TIMED_OUT);
                 }
                 yield !late;
             }
@@ -230,7 +236,7 @@ final class FileTransfer implements Transfer, Runnable {
         if (before == State.ACTIVE) {
             completion.complete(outcome);
         } else if (before == State.CANCELLING) {
-            completion.complete(new TransferOutcome.Cancelled());
+            completion.complete(CANCELLED);
         }
     }
 

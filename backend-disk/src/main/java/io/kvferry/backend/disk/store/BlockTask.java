@@ -111,8 +111,11 @@ final class BlockTask extends IoTask {
                                 + " missed its deadline "
                                 + (inIo ? "in the file system" : "in the queue"));
         return () -> {
-            counters.timeouts.increment();
-            told.completed(toldTag, result);
+            try {
+                counters.timeouts.increment(); // before the caller can look
+            } finally {
+                told.completed(toldTag, result);
+            }
         };
     }
 

@@ -185,10 +185,10 @@ final class Evictor {
             if (rc == 0 && reuse != null && status.bytes() == bytes) {
                 victimReused = calls.rename(path, reuse) == 0;
             }
-            int unlinked = victimReused || rc == -Errno.ENOENT ? rc : calls.unlink(path);
+            int unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
             catalog.evicted();
-            boolean file = rc != -Errno.ENOENT && rc != -Errno.NOT_REGULAR;
-            if (file && unlinked < 0 && unlinked != -Errno.ENOENT) {
+            boolean file = !Errno.isGone(-rc) && rc != -Errno.NOT_REGULAR;
+            if (file && unlinked < 0 && !Errno.isGone(-unlinked)) {
                 kept++; // such as in a folder that is read-only: its bytes are still taken
                 catalog.kept(victim, bytes, System.nanoTime(), core.recency().stampNow(0));
                 continue;

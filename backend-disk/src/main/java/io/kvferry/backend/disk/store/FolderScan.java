@@ -172,7 +172,7 @@ final class FolderScan {
         } finally {
             names.close();
         }
-        if (rc < 0 && rc != -Errno.ENOENT) { // deleted meanwhile: its blocks are gone
+        if (rc < 0 && !Errno.isGone(-rc)) { // deleted meanwhile: its blocks are gone
             throw new IOException(core.folder().subfolder(i) + ": " + Errno.text(-rc));
         }
     }
@@ -213,7 +213,7 @@ final class FolderScan {
     /// Passes over what cannot be looked at or deleted: one such file must not hide all others.
     private void look(KeyDigest digest, List<Found> found) {
         int rc = core.calls().status(paths.file(digest), status);
-        if (rc == -Errno.ENOENT) {
+        if (Errno.isGone(-rc)) {
             return; // another process deleted it meanwhile
         }
         if (rc < 0 && rc != -Errno.NOT_REGULAR) {
@@ -236,7 +236,7 @@ final class FolderScan {
         int rc = core.calls().unlink(paths.file(digest));
         if (rc == 0) {
             core.counters().corrupt.increment();
-        } else if (rc != -Errno.ENOENT) {
+        } else if (!Errno.isGone(-rc)) {
             LOG.debug("cannot delete the useless file {}: {}", file, Errno.text(-rc));
         }
     }

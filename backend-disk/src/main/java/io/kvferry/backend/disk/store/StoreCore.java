@@ -292,7 +292,7 @@ final class StoreCore {
     /// One that cannot be renamed is a miss until it is written again.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
-        if (rc == 0 || rc == -Errno.ENOENT) { // another reader was first
+        if (rc == 0 || Errno.isGone(-rc)) { // another reader was first
             forget(digest);
         } else {
             catalog.markUnreadable(digest);

@@ -105,8 +105,8 @@ class ThreadsGoOnTest {
             for (int i = 0; i < 2; i++) {
                 BlockKey key = BlockKey.of("k" + i);
                 driver.save(key, block(1, 5000));
-                Files.delete(StoreDriver.file(store.config(), key));
                 long left = removed.getCount();
+                Files.delete(StoreDriver.file(store.config(), key));
                 var limit = Deadline.in(Duration.ofSeconds(60));
                 while (removed.getCount() == left) {
                     assertThat(limit.passed()).as("block %d is found to be gone", i).isFalse();

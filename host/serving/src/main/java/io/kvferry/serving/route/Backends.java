@@ -298,7 +298,7 @@ final class Backends implements AutoCloseable {
                     mine.complete(null);
                 }
             });
-        } catch (RejectedExecutionException e) { // the router has been closed
+        } catch (RejectedExecutionException | OutOfMemoryError e) { // closed; or the next look asks
             upstream.probe.set(null);
             mine.complete(null);
         }

@@ -111,6 +111,18 @@ public final class EvictionLock implements AutoCloseable {
         if (!take(deadlineNanos)) {
             return false;
         }
+        boolean locked = false;
+        try {
+            locked = lockBetweenProcesses(deadlineNanos);
+        } finally { // also when the call throws
+            if (!locked) {
+                give();
+            }
+        }
+        return locked;
+    }
+
+    private boolean lockBetweenProcesses(long deadlineNanos) {
         while (true) {
             int rc = calls.tryLock(handle);
             between = rc == 0;
@@ -121,7 +133,6 @@ public final class EvictionLock implements AutoCloseable {
                 return true;
             }
             if (deadlineNanos - System.nanoTime() <= 0) {
-                give();
                 return false;
             }
             LockSupport.parkNanos(this, RETRY_NANOS);

@@ -47,8 +47,8 @@ public final class FolderUsers implements AutoCloseable {
         try {
             int other = open();
             closeHandle(); // first: without system calls two locks of one file exclude each other
-            share(other);
             handle = other;
+            share(other);
         } finally {
             give();
         }

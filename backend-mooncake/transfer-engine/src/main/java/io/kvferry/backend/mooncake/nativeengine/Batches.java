@@ -5,7 +5,6 @@ import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
@@ -139,7 +138,7 @@ final class Batches {
             alive.decrementAndGet();
             return;
         }
-        arriving.add(transfer);
+        arrive(transfer);
         LockSupport.unpark(poller);
         if (stopped) {
             // The poller may have looked for the last time.
@@ -181,17 +180,29 @@ final class Batches {
         }
     }
 
-    private boolean ended(NativeTransfer transfer, MemorySegment status) {
-        if (closing) {
-            transfer.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
+    /// Waits for memory to queue it: the library works on it, so somebody has to look after it.
+    private void arrive(NativeTransfer transfer) {
+        while (true) {
+            try {
+                arriving.add(transfer);
+                return;
+            } catch (OutOfMemoryError _) {
+                LockSupport.parkNanos(LONGEST_PAUSE);
+            }
         }
+    }
+
+    private boolean ended(NativeTransfer transfer, MemorySegment status) {
         try {
+            if (closing) {
+                transfer.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
+            }
             return transfer.poll(status, submitters);
         } catch (RuntimeException | Error e) { // Errors too: the others are polled on
             if (!transfer.isQuiet()) {
                 alive.incrementAndGet(); // for good: the library may touch its memory at any time
             }
-            transfer.abandon(Failure.of(e));
+            transfer.abandon(e);
             LoopReport.error(LOG, "a native transfer is given up and its batch left behind", e);
             return true;
         }

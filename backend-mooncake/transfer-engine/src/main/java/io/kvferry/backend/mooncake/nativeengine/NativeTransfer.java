@@ -26,6 +26,11 @@ import java.util.concurrent.RejectedExecutionException;
 /// Threading: [#begin] on a submitter, [#poll] on the poller, never both at once, because a batch
 /// must be used by one thread at a time; the rest from any.
 final class NativeTransfer implements EngineTransfer {
+    private static final EngineOutcome UNDESCRIBED =
+            new Failed(
+                    new Failure(ErrorCode.NO_MEMORY, "the transfer failed without a description"),
+                    -1);
+
     private final NativeTransferEngine engine;
     private final TeLibrary library;
     private final MemorySegment handle;
@@ -229,8 +234,12 @@ final class NativeTransfer implements EngineTransfer {
     }
 
     /// Ends it without ever being quiesced: the library may touch the buffers at any time.
-    void abandon(Failure why) {
-        outcome.complete(new Failed(why, -1));
+    void abandon(Throwable why) {
+        try {
+            outcome.complete(new Failed(Failure.of(why), -1));
+        } catch (RuntimeException | Error _) { // no memory to describe it
+            outcome.complete(UNDESCRIBED);
+        }
     }
 
     /// Whether the library has let go of it.

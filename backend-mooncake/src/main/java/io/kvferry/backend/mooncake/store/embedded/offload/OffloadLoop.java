@@ -68,6 +68,8 @@ final class OffloadLoop implements AutoCloseable {
             while (System.nanoTime() - end < 0 && !pause.isFailing() && step(true)) {
                 // what waits is written, so that the next life of the store finds it
             }
+        } catch (RuntimeException | Error e) { // only once: the store is closing
+            report(e);
         } finally {
             letGoOfEvicted();
         }
