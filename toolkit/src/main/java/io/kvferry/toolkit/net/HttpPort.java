@@ -277,7 +277,7 @@ public final class HttpPort implements AutoCloseable {
         clock.shutdownNow();
         starting.lock();
         try {
-            server.stop(0);
+            stop();
         } finally {
             starting.unlock();
         }

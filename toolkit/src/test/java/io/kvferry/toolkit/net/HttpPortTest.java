@@ -2,6 +2,7 @@
 package io.kvferry.toolkit.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
@@ -66,6 +67,30 @@ class HttpPortTest {
             endThread(port);
             awaitServed(port);
         }
+    }
+
+    @Test
+    void aPortWhoseThreadHasEndedIsFreeAfterItsClose() throws Exception {
+        Assumptions.assumeTrue(SocketCalls.available(), "needs system calls of Linux");
+        var port = start(0, SELDOM);
+        try {
+            endThread(port);
+        } finally {
+            port.close();
+        }
+        listen(port.address()).close();
+    }
+
+    @Test
+    void aPortThatWasNotStartedIsFree() throws Exception {
+        Assumptions.assumeTrue(SocketCalls.available(), "needs system calls of Linux");
+        InetSocketAddress address;
+        try (var free = listen(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))) {
+            address = (InetSocketAddress) free.getLocalAddress();
+        }
+        assertThatThrownBy(() -> start(address.getPort(), Duration.ZERO))
+                .isInstanceOf(IllegalArgumentException.class);
+        listen(address).close();
     }
 
     /// Another listener of this process had got the port, and was ended in place of the dead one.
