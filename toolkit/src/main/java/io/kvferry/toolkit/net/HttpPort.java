@@ -16,6 +16,7 @@ import java.io.IOException;
 import java.net.BindException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
@@ -103,8 +104,7 @@ public final class HttpPort implements AutoCloseable {
             HttpHandler handler,
             Duration look)
             throws IOException {
-        var port =
-                new HttpPort(name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
+        var port = new HttpPort(name, create(address), handler, limit, most, look);
         try (var parts = new OpeningParts()) {
             parts.add(port, HttpPort::close);
             port.socket = port.socket();
@@ -116,6 +116,14 @@ public final class HttpPort implements AutoCloseable {
             parts.keep();
             return port;
         }
+    }
+
+    /// The JDK's server leaves its socket open when it cannot bind it.
+    private static HttpServer create(InetSocketAddress address) throws IOException {
+        try (var probe = ServerSocketChannel.open()) {
+            probe.bind(address);
+        }
+        return HttpServer.create(address, BACKLOG);
     }
 
     private void run(HttpServer started) {
@@ -235,7 +243,7 @@ public final class HttpPort implements AutoCloseable {
 
     private void bind() throws IOException {
         try {
-            server = HttpServer.create(address, BACKLOG);
+            server = create(address);
             socket = "";
             socket = socket();
         } catch (BindException e) { // somebody else has the port

@@ -24,6 +24,8 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Comparator;
 import java.util.logging.Handler;
@@ -118,6 +120,23 @@ class HttpPortTest {
                 var other = take(port)) {
             port.close();
             assertAccepts(other, port.address());
+        }
+    }
+
+    /// The JDK's server leaves its socket open when it cannot bind it, and a port that is dead
+    /// tries again and again.
+    @Test
+    void aStartOnATakenPortLeavesNoDescriptorOpen() throws Exception {
+        var descriptors = Path.of("/proc/self/fd");
+        Assumptions.assumeTrue(Files.isDirectory(descriptors), "needs /proc");
+        int tries = 50;
+        try (var other = listen(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))) {
+            int taken = other.socket().getLocalPort();
+            int before = descriptors.toFile().list().length;
+            for (int i = 0; i < tries; i++) {
+                assertThatThrownBy(() -> start(taken, SELDOM)).isInstanceOf(BindException.class);
+            }
+            assertThat(descriptors.toFile().list().length).isLessThan(before + tries);
         }
     }
 
