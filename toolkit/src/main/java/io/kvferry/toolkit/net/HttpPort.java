@@ -203,7 +203,7 @@ public final class HttpPort implements AutoCloseable {
             }
         } catch (RuntimeException | IOException | Error e) { // the next look comes all the same
             trouble = "cannot be started again";
-            LoopReport.error(LOG, "{} on {} cannot be started again", name, address, e);
+            LoopReport.ERROR.log(LOG, "{} on {} cannot be started again", name, address, e);
             trouble = name + " cannot be started again: " + e;
         }
     }
