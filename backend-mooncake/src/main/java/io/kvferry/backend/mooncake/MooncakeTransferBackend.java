@@ -117,7 +117,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                 }
             } catch (RuntimeException | Error e) { // an escaping one would end all notifications
                 if (!closed.get()) {
-                    LoopReport.warn(LOG, "asking for notifications failed", e);
+                    LoopReport.WARN.log(LOG, "asking for notifications failed", e);
                     LockSupport.parkNanos(LISTEN.toNanos());
                 }
             }
@@ -130,7 +130,7 @@ final class MooncakeTransferBackend implements TransferBackend {
             Notifications.Received received = Notifications.decode(notification);
             context.sink().notified(received.from(), received.bytes());
         } catch (RuntimeException | Error e) {
-            LoopReport.warn(LOG, "a notification was not delivered", e);
+            LoopReport.WARN.log(LOG, "a notification was not delivered", e);
         }
     }
 

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.bounded;
 
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongConsumer;
 
 /// The loop of a thread that has no successor: whatever it throws, it is run again after a pause,
 /// until it returns. Handlers within the loop report what failed; this catches what they throw
@@ -10,12 +11,19 @@ import java.util.concurrent.locks.LockSupport;
 ///
 /// Threading: made by who starts the thread, run by that.
 public final class LastingLoop implements Runnable {
-    private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
+    static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
 
     private final Runnable loop;
+    private final LongConsumer park;
 
     public LastingLoop(Runnable loop) {
+        this(loop, LockSupport::parkNanos);
+    }
+
+    /// @param park for so many nanoseconds at most; an interrupt ends it, as it does parkNanos
+    LastingLoop(Runnable loop, LongConsumer park) {
         this.loop = loop;
+        this.park = park;
         LoopReport.load();
     }
 
@@ -38,8 +46,18 @@ public final class LastingLoop implements Runnable {
                 loop.run();
                 return;
             } catch (RuntimeException | Error _) {
-                LockSupport.parkNanos(PAUSE_NANOS);
+                pause();
             }
+        }
+    }
+
+    /// A thread that is interrupted does not park: without a pause it would take a processor as
+    /// long as the loop throws. An interrupt that comes now ends this pause, but not the next.
+    private void pause() {
+        boolean interrupted = Thread.interrupted();
+        park.accept(PAUSE_NANOS);
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 }

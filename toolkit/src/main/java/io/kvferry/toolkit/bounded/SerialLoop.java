@@ -122,7 +122,7 @@ public final class SerialLoop implements AutoCloseable {
             try {
                 work.run();
             } catch (RuntimeException | Error e) {
-                LoopReport.error(LOG, "a piece of work failed", e);
+                LoopReport.ERROR.log(LOG, "a piece of work failed", e);
             }
         };
     }

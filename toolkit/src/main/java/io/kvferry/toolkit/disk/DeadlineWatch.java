@@ -32,7 +32,7 @@ public final class DeadlineWatch implements Runnable {
             try {
                 pool.expire(System.nanoTime());
             } catch (RuntimeException | Error e) { // a callback's defect must not end the deadlines
-                LoopReport.warn(LOG, "a callback threw when its deadline passed", e);
+                LoopReport.WARN.log(LOG, "a callback threw when its deadline passed", e);
             }
         }
     }

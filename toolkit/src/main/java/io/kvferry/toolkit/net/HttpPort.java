@@ -16,6 +16,7 @@ import java.io.IOException;
 import java.net.BindException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
@@ -26,6 +27,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// The JDK's HTTP server with what it lacks: a limit for reading a request and writing its answer
 /// as a whole, a limit of requests at a time, and a watch that starts it again on the same port
@@ -37,6 +39,7 @@ public final class HttpPort implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(HttpPort.class);
     private static final int BACKLOG = 512;
     private static final int DEAF_AFTER = 3;
+    private static final String SOMEBODY_ELSES = "none of ours";
     private static final byte[] PROBE =
             "HEAD /alive HTTP/1.0\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
 
@@ -49,7 +52,13 @@ public final class HttpPort implements AutoCloseable {
     private final AtomicInteger count = new AtomicInteger();
     private final ScheduledThreadPoolExecutor clock;
     private final Duration look;
-    private volatile HttpServer server;
+    private final ReentrantLock starting = new ReentrantLock();
+    private HttpServer server;
+
+    /// The socket that it listens on, see [SocketDescriptors#listener]. Empty where there may be
+    /// one that is not known, as after a start that failed half-way.
+    private String socket = "";
+
     private volatile boolean closed;
     private volatile int silent;
     private volatile String trouble = "";
@@ -95,10 +104,10 @@ public final class HttpPort implements AutoCloseable {
             HttpHandler handler,
             Duration look)
             throws IOException {
-        var port =
-                new HttpPort(name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
+        var port = new HttpPort(name, create(address), handler, limit, most, look);
         try (var parts = new OpeningParts()) {
             parts.add(port, HttpPort::close);
+            port.socket = port.socket();
             long nanos = look.toNanos();
             var _ =
                     port.clock.scheduleWithFixedDelay(
@@ -107,6 +116,14 @@ public final class HttpPort implements AutoCloseable {
             parts.keep();
             return port;
         }
+    }
+
+    /// The JDK's server leaves its socket open when it cannot bind it.
+    private static HttpServer create(InetSocketAddress address) throws IOException {
+        try (var probe = ServerSocketChannel.open()) {
+            probe.bind(address);
+        }
+        return HttpServer.create(address, BACKLOG);
     }
 
     private void run(HttpServer started) {
@@ -186,7 +203,7 @@ public final class HttpPort implements AutoCloseable {
             }
         } catch (RuntimeException | IOException | Error e) { // the next look comes all the same
             trouble = "cannot be started again";
-            LoopReport.error(LOG, "{} on {} cannot be started again", name, address, e);
+            LoopReport.ERROR.log(LOG, "{} on {} cannot be started again", name, address, e);
             trouble = name + " cannot be started again: " + e;
         }
     }
@@ -209,28 +226,48 @@ public final class HttpPort implements AutoCloseable {
     }
 
     private void startAgain() throws IOException {
-        trouble = name + " on " + address + " does not answer";
-        LOG.error("{}; it is started again", trouble);
-        server.stop(0);
-        var again = listen();
-        server = again;
-        run(again);
-        silent = 0;
-        if (closed) {
-            again.stop(0);
+        starting.lock();
+        try {
+            if (!closed) {
+                trouble = name + " on " + address + " does not answer";
+                LOG.error("{}; it is started again", trouble);
+                stop();
+                bind();
+                run(server);
+                silent = 0;
+            }
+        } finally {
+            starting.unlock();
         }
     }
 
-    /// The thread of the JDK's server closes its socket; one that has ended leaves it open.
-    private HttpServer listen() throws IOException {
+    private void bind() throws IOException {
         try {
-            return HttpServer.create(address, BACKLOG);
-        } catch (BindException e) {
-            if (!SocketDescriptors.endListening(address)) {
-                throw e;
-            }
-            return HttpServer.create(address, BACKLOG);
+            server = create(address);
+            socket = "";
+            socket = socket();
+        } catch (BindException e) { // somebody else has the port
+            socket = socket.isEmpty() ? SOMEBODY_ELSES : socket;
+            throw e;
+        } catch (IOException | RuntimeException | Error e) { // it may be bound all the same
+            socket = "";
+            throw e;
         }
+    }
+
+    private String socket() {
+        return socket.isEmpty() ? SocketDescriptors.listener(address) : socket;
+    }
+
+    /// The thread of the JDK's server closes its socket. Where it has ended, or never began, the
+    /// socket goes on listening and nobody answers.
+    private void stop() {
+        try {
+            socket = socket();
+        } finally {
+            server.stop(0);
+        }
+        var _ = SocketDescriptors.endListening(socket);
     }
 
     public InetSocketAddress address() {
@@ -246,6 +283,11 @@ public final class HttpPort implements AutoCloseable {
     public void close() {
         closed = true;
         clock.shutdownNow();
-        server.stop(0);
+        starting.lock();
+        try {
+            stop();
+        } finally {
+            starting.unlock();
+        }
     }
 }

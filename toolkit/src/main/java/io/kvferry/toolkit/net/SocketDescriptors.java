@@ -21,15 +21,22 @@ import java.lang.invoke.MethodHandle;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.net.UnknownHostException;
 import java.nio.ByteOrder;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.IntPredicate;
 
 /// The numbers of the descriptors of sockets, which the JDK does not tell. One is looked for among
 /// all of the process, by its addresses or, where it has none yet, by a mark: one or two system
 /// calls for each, so a socket is searched when it is opened and when it is about to carry much, no
 /// more. Linux only.
+///
+/// A socket that must not be taken for another is known by its inode, which the kernel counts up
+/// for each new socket. The number of a descriptor is given again as soon as it is free.
 ///
 /// Threading: any thread.
 public final class SocketDescriptors {
@@ -38,15 +45,18 @@ public final class SocketDescriptors {
 
     private static final String DESCRIPTORS = "/proc/self/fd";
 
-    // sys/socket.h of Linux, the same on all its processors that Java runs on
+    // linux/socket.h and linux/shutdown.h, the same on all processors
     private static final int AF_INET = 2;
     private static final int AF_INET6 = 10;
     private static final int SHUT_RDWR = 2;
-    private static final int SOL_SOCKET = 1;
-    private static final int SO_ACCEPTCONN = 30;
     private static final int MOST_ADDRESS_BYTES = 128; // sockaddr_storage
 
-    // netinet/in.h and netinet/tcp.h, likewise
+    // asm-generic/socket.h, as x86-64, aarch64 and most others have it. MIPS, SPARC, PA-RISC and
+    // Alpha have other numbers: the call fails there, and no listener is found.
+    private static final int SOL_SOCKET = 1;
+    private static final int SO_ACCEPTCONN = 30;
+
+    // linux/in.h and linux/tcp.h, the same on all processors
     private static final int IPPROTO_TCP = 6;
     private static final int TCP_KEEPIDLE = 4;
 
@@ -71,6 +81,10 @@ public final class SocketDescriptors {
                                 JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, ADDRESS));
         static final @Nullable MethodHandle SHUTDOWN =
                 CLibrary.find("shutdown", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
+        static final @Nullable MethodHandle DUP =
+                CLibrary.find("dup", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
+        static final @Nullable MethodHandle CLOSE =
+                CLibrary.find("close", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
 
         private Calls() {}
     }
@@ -87,23 +101,19 @@ public final class SocketDescriptors {
         return find(bound.getLocalAddress(), null);
     }
 
-    private static int find(@Nullable SocketAddress here, @Nullable SocketAddress there)
-            throws IOException {
-        if (Calls.GETSOCKNAME == null || Calls.GETPEERNAME == null) {
+    private static int find(@Nullable SocketAddress here, @Nullable SocketAddress there) {
+        var name = Calls.GETSOCKNAME;
+        var peer = Calls.GETPEERNAME;
+        if (name == null || peer == null) {
             return NONE;
         }
         try (var arena = Arena.ofConfined()) {
             var address = arena.allocate(MOST_ADDRESS_BYTES, Long.BYTES);
             var length = arena.allocate(JAVA_INT);
-            for (int descriptor : newestFirst()) {
-                if (isAt(Calls.GETSOCKNAME, descriptor, address, length, here)
-                        && (there == null
-                                || isAt(Calls.GETPEERNAME, descriptor, address, length, there))) {
-                    return descriptor;
-                }
-            }
+            return newest(descriptor ->
+                    isAt(name, descriptor, address, length, here)
+                            && (there == null || isAt(peer, descriptor, address, length, there)));
         }
-        return NONE;
     }
 
     /// The descriptor of a socket that has no address yet, or [#NONE]. For the time of the search
@@ -119,77 +129,112 @@ public final class SocketDescriptors {
         try (var arena = Arena.ofConfined()) {
             var value = arena.allocate(JAVA_INT);
             var length = arena.allocate(JAVA_INT);
-            for (int descriptor : newestFirst()) {
-                length.set(JAVA_INT, 0, Integer.BYTES);
-                if ((int)
-                                        Calls.GETSOCKOPT.invokeExact(
-                                                descriptor,
-                                                IPPROTO_TCP,
-                                                TCP_KEEPIDLE,
-                                                value,
-                                                length)
-                                == 0
-                        && value.get(JAVA_INT, 0) == mark) {
-                    return descriptor;
-                }
-            }
-            return NONE;
-        } catch (RuntimeException | Error e) {
-            throw e;
-        } catch (Throwable e) {
-            throw new AssertionError("getsockopt does not throw", e);
+            return newest(descriptor ->
+                    option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, value, length) == mark);
         } finally {
             channel.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, before);
         }
     }
 
-    /// Has a socket of this process that listens at the address end that, where whoever opened it
-    /// cannot close it: a channel that a selector has is closed by the selector's next turn. Its
-    /// descriptor stays open.
-    ///
-    /// @return whether there was one
-    static boolean endListening(InetSocketAddress address) throws IOException {
-        if (Calls.GETSOCKNAME == null || Calls.GETSOCKOPT == null || Calls.SHUTDOWN == null) {
-            return false;
+    /// What tells the socket of this process that listens at the address from all others, for
+    /// [#endListening]. Empty where there is none.
+    static String listener(InetSocketAddress address) {
+        var name = Calls.GETSOCKNAME;
+        if (name == null || Calls.GETSOCKOPT == null) {
+            return "";
         }
         try (var arena = Arena.ofConfined()) {
-            var name = arena.allocate(MOST_ADDRESS_BYTES, Long.BYTES);
+            var bytes = arena.allocate(MOST_ADDRESS_BYTES, Long.BYTES);
             var value = arena.allocate(JAVA_INT);
             var length = arena.allocate(JAVA_INT);
-            for (int descriptor : newestFirst()) {
-                if (isAt(Calls.GETSOCKNAME, descriptor, name, length, address)) {
-                    length.set(JAVA_INT, 0, Integer.BYTES);
-                    if ((int)
-                                            Calls.GETSOCKOPT.invokeExact(
-                                                    descriptor,
-                                                    SOL_SOCKET,
-                                                    SO_ACCEPTCONN,
-                                                    value,
-                                                    length)
-                                    == 0
-                            && value.get(JAVA_INT, 0) != 0) {
-                        return (int) Calls.SHUTDOWN.invokeExact(descriptor, SHUT_RDWR) == 0;
-                    }
-                }
-            }
+            IntPredicate wanted =
+                    descriptor ->
+                            isAt(name, descriptor, bytes, length, address)
+                                    && option(descriptor, SOL_SOCKET, SO_ACCEPTCONN, value, length)
+                                            > 0;
+            int found = newest(wanted);
+            String identity = identity(found);
+            // the number may have become another socket's between two calls
+            return wanted.test(found) && identity.equals(identity(found)) ? identity : "";
+        }
+    }
+
+    /// Has a socket end to listen, where whoever opened it cannot close it: a channel that a
+    /// selector has is closed by the selector's next turn. Its descriptor stays open. No other
+    /// socket is met, whatever other threads open and close meanwhile.
+    ///
+    /// @param listener from [#listener]
+    /// @return whether it listened until now
+    static boolean endListening(String listener) {
+        if (listener.isEmpty()
+                || Calls.SHUTDOWN == null
+                || Calls.DUP == null
+                || Calls.CLOSE == null) {
             return false;
-        } catch (RuntimeException | Error | IOException e) {
+        }
+        int descriptor = newest(candidate -> listener.equals(identity(candidate)));
+        if (descriptor == NONE) {
+            return false;
+        }
+        try {
+            // the number may be that of another socket by now; a copy keeps what it has
+            int copy = (int) Calls.DUP.invokeExact(descriptor);
+            if (copy < 0) {
+                return false;
+            }
+            try {
+                return listener.equals(identity(copy))
+                        && (int) Calls.SHUTDOWN.invokeExact(copy, SHUT_RDWR) == 0;
+            } finally {
+                var _ = (int) Calls.CLOSE.invokeExact(copy);
+            }
+        } catch (RuntimeException | Error e) {
             throw e;
         } catch (Throwable e) {
             throw new AssertionError("calls on a socket do not throw", e);
         }
     }
 
-    private static int[] newestFirst() {
+    /// As the kernel says: `socket:[inode]`. Empty for a descriptor that is closed.
+    private static String identity(int descriptor) {
+        try {
+            return Files.readSymbolicLink(Path.of(DESCRIPTORS, Integer.toString(descriptor)))
+                    .toString();
+        } catch (IOException _) {
+            return "";
+        }
+    }
+
+    /// The last descriptor that is wanted, or [#NONE].
+    private static int newest(IntPredicate wanted) {
         String[] names = new File(DESCRIPTORS).list();
-        if (names == null) {
-            return new int[0];
+        if (names != null) {
+            for (int i = names.length - 1; i >= 0; i--) {
+                int descriptor = Integer.parseInt(names[i]);
+                if (wanted.test(descriptor)) {
+                    return descriptor;
+                }
+            }
         }
-        int[] descriptors = new int[names.length];
-        for (int i = 0; i < names.length; i++) {
-            descriptors[names.length - 1 - i] = Integer.parseInt(names[i]);
+        return NONE;
+    }
+
+    /// The value of a socket's option, or a negative number where it has none.
+    private static int option(
+            int descriptor, int level, int option, MemorySegment value, MemorySegment length) {
+        if (Calls.GETSOCKOPT == null) {
+            return -1;
         }
-        return descriptors;
+        length.set(JAVA_INT, 0, Integer.BYTES);
+        try {
+            return (int) Calls.GETSOCKOPT.invokeExact(descriptor, level, option, value, length) == 0
+                    ? value.get(JAVA_INT, 0)
+                    : -1;
+        } catch (RuntimeException | Error e) {
+            throw e;
+        } catch (Throwable e) {
+            throw new AssertionError("getsockopt does not throw", e);
+        }
     }
 
     private static boolean isAt(
@@ -197,13 +242,14 @@ public final class SocketDescriptors {
             int descriptor,
             MemorySegment address,
             MemorySegment length,
-            @Nullable Object expected)
-            throws IOException {
+            @Nullable Object expected) {
         length.set(JAVA_INT, 0, MOST_ADDRESS_BYTES);
         try {
             if ((int) call.invokeExact(descriptor, address, length) != 0) {
                 return false; // no socket, or not connected
             }
+        } catch (RuntimeException | Error e) {
+            throw e;
         } catch (Throwable e) {
             throw new AssertionError("the name of a socket is asked for without a throw", e);
         }
@@ -219,6 +265,10 @@ public final class SocketDescriptors {
         // struct sockaddr_in: the address behind the port; sockaddr_in6: behind the flow label
         long offset = family == AF_INET ? 4 : 8;
         byte[] bytes = address.asSlice(offset, family == AF_INET ? 4 : 16).toArray(JAVA_BYTE);
-        return InetAddress.getByAddress(bytes).equals(at.getAddress());
+        try {
+            return InetAddress.getByAddress(bytes).equals(at.getAddress());
+        } catch (UnknownHostException e) {
+            throw new AssertionError("an address of 4 or 16 bytes", e);
+        }
     }
 }

@@ -205,7 +205,7 @@ public final class Exchange implements SideChannel.Call {
         try {
             return answers.onAnswer(message);
         } catch (RuntimeException | Error e) {
-            LoopReport.error(LOG, "a handler of answers failed", e);
+            LoopReport.ERROR.log(LOG, "a handler of answers failed", e);
             SideChannel.guard(address, () -> answers.onLost(Failure.of(e)));
             return SideChannel.Reading.GIVE_UP;
         }

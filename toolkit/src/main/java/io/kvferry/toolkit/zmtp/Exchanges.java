@@ -139,7 +139,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
                 startAlone(exchange);
             }
         } catch (RuntimeException | Error e) { // want of memory: the others begin all the same
-            LoopReport.error(
+            LoopReport.ERROR.log(
                     LOG, "{}: an exchange with {} did not begin", name, exchange.address(), e);
             exchange.lose(Failure.of(e));
             ended(exchange);

@@ -64,7 +64,7 @@ final class SharedAskers {
         try {
             requests.onRequest(asker, frame.payload());
         } catch (RuntimeException | Error e) {
-            LoopReport.error(LOG, "{}: callback failed", name, e);
+            LoopReport.ERROR.log(LOG, "{}: callback failed", name, e);
             if (open.remove(number, asker)) {
                 refuse(number);
             }

@@ -410,7 +410,7 @@ public final class SideChannel implements AutoCloseable {
         try {
             callback.run();
         } catch (RuntimeException | Error e) {
-            LoopReport.error(LOG, "{}: callback failed", name, e);
+            LoopReport.ERROR.log(LOG, "{}: callback failed", name, e);
         }
     }
 }

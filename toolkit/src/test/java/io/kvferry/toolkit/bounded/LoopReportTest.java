@@ -9,26 +9,50 @@ import org.junit.jupiter.api.Test;
 import org.slf4j.Logger;
 
 import java.lang.reflect.Proxy;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 
 /// Loops go on where there is no memory for a message.
 class LoopReportTest {
-    private final AtomicInteger calls = new AtomicInteger();
+    private final List<String> calls = new ArrayList<>();
+    private final Logger recording = logger(() -> {});
     private final Logger failing =
-            (Logger)
-                    Proxy.newProxyInstance(
-                            Logger.class.getClassLoader(),
-                            new Class<?>[] {Logger.class},
-                            (_, _, _) -> {
-                                calls.incrementAndGet();
-                                throw new OutOfMemoryError("no memory, says the test");
-                            });
+            logger(() -> {
+                throw new OutOfMemoryError("no memory, says the test");
+            });
+
+    private Logger logger(Runnable then) {
+        return (Logger)
+                Proxy.newProxyInstance(
+                        Logger.class.getClassLoader(),
+                        new Class<?>[] {Logger.class},
+                        (_, method, arguments) -> {
+                            calls.add(method.getName() + Arrays.deepToString(arguments));
+                            then.run();
+                            return null;
+                        });
+    }
 
     @Test
     void whatLoggingThrowsEndsThere() {
-        LoopReport.warn(failing, "{} failed", "it", new IllegalStateException());
-        LoopReport.error(failing, "{} failed", "it", new IllegalStateException());
-        assertThat(calls).hasValue(2);
+        LoopReport.WARN.log(failing, "{} failed", "it", new IllegalStateException());
+        LoopReport.ERROR.log(failing, "{} failed", "it", new IllegalStateException());
+        assertThat(calls).hasSize(2);
+    }
+
+    /// A logger takes the failure for one only where it comes last.
+    @Test
+    void theLoggerGetsTheArgumentsAndNoMore() {
+        var failure = new IllegalStateException("f");
+        LoopReport.WARN.log(recording, "failed", failure);
+        LoopReport.WARN.log(recording, "{} failed", 1, failure);
+        LoopReport.ERROR.log(recording, "{} of {} failed", 1, 2, failure);
+        assertThat(calls)
+                .containsExactly(
+                        "warn[failed, [" + failure + "]]",
+                        "warn[{} failed, [1, " + failure + "]]",
+                        "error[{} of {} failed, [1, 2, " + failure + "]]");
     }
 
     /// Work that is repeated ends for good when it throws.
@@ -44,6 +68,6 @@ class LoopReportTest {
                         }
                     };
                 });
-        assertThat(calls).as("logged elsewhere").hasValue(0);
+        assertThat(calls).as("logged elsewhere").isEmpty();
     }
 }

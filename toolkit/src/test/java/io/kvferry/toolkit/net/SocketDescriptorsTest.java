@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -34,6 +35,8 @@ class SocketDescriptorsTest {
         try (var selector = Selector.open();
                 var listener = listen(loopback)) {
             var address = (InetSocketAddress) listener.getLocalAddress();
+            var identity = SocketDescriptors.listener(address);
+            assertThat(identity).isNotEmpty();
             try (var client = SocketChannel.open(address);
                     var accepted = listener.accept();
                     var gone = SocketChannel.open(address);
@@ -44,12 +47,31 @@ class SocketDescriptorsTest {
                 listener.register(selector, SelectionKey.OP_ACCEPT);
                 listener.close();
                 assertThatThrownBy(() -> listen(address).close()).isInstanceOf(BindException.class);
-                assertThat(SocketDescriptors.endListening(address)).isTrue();
+                assertThat(SocketDescriptors.endListening(identity)).isTrue();
                 listen(address).close();
                 client.write(ByteBuffer.wrap(new byte[] {7}));
                 assertThat(accepted.read(ByteBuffer.allocate(1))).as("still connected").isOne();
                 assertThat(reset.isOpen()).isTrue();
-                assertThat(SocketDescriptors.endListening(address)).isFalse();
+                assertThat(SocketDescriptors.endListening(identity)).isFalse();
+            }
+        }
+    }
+
+    @Test
+    void leavesAloneWhoeverHasTheAddressAfterwards() throws Exception {
+        Assumptions.assumeTrue(SocketCalls.available(), "needs system calls of Linux");
+        var first = listen(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+        var address = (InetSocketAddress) first.getLocalAddress();
+        var identity = SocketDescriptors.listener(address);
+        first.close();
+        assertThat(SocketDescriptors.listener(address)).isEmpty();
+        try (var second = listen(address)) {
+            assertThat(SocketDescriptors.endListening(identity)).isFalse();
+            assertThat(SocketDescriptors.endListening("")).isFalse();
+            try (var client = SocketChannel.open(address);
+                    var accepted = second.accept()) {
+                assertThat(accepted.getRemoteAddress()).isEqualTo(client.getLocalAddress());
+                assertThat(SocketDescriptors.listener(address)).isNotEmpty().isNotEqualTo(identity);
             }
         }
     }

@@ -153,7 +153,7 @@ public final class FileBackend implements TransferBackend {
             try {
                 active.forEach(this::watch);
             } catch (RuntimeException | Error e) { // want of memory must not end the deadlines
-                LoopReport.warn(LOG, "transfers were not looked after", e);
+                LoopReport.WARN.log(LOG, "transfers were not looked after", e);
             }
         }
     }

@@ -150,7 +150,7 @@ final class Registered implements Registration {
             try {
                 closeChannel();
             } catch (KvFerryException e) { // who closed this has left
-                LoopReport.warn(LOG, "a file of a closed registration", e);
+                LoopReport.WARN.log(LOG, "a file of a closed registration", e);
             }
         }
     }

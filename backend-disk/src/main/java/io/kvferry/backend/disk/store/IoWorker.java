@@ -65,7 +65,7 @@ final class IoWorker implements Runnable {
             try {
                 tools.make();
             } catch (RuntimeException | Error e) {
-                LoopReport.warn(
+                LoopReport.WARN.log(
                         LOG, "an I/O thread cannot work; it tries again for each request", e);
             }
             for (BlockTask task = pool.take(self); task != null; task = pool.take(self)) {
@@ -144,7 +144,7 @@ final class IoWorker implements Runnable {
         try {
             task.tell(result);
         } catch (RuntimeException | Error e) { // a defect of the caller must not end this thread
-            LoopReport.warn(LOG, "the callback of a {} threw", task.kind(), e);
+            LoopReport.WARN.log(LOG, "the callback of a {} threw", task.kind(), e);
         }
         Thread.interrupted(); // left by the caller: channels would fail the next request
     }

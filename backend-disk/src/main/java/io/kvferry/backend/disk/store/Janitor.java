@@ -53,7 +53,7 @@ final class Janitor implements Runnable {
             } catch (InterruptedException _) {
                 continue; // a listener left the flag, which is cleared by now
             } catch (RuntimeException | Error e) { // tried again at the next turn
-                LoopReport.warn(
+                LoopReport.WARN.log(
                         LOG,
                         "block store {} could not be scanned or evicted from; tried again later",
                         core.folder().folder(),
@@ -122,7 +122,8 @@ final class Janitor implements Runnable {
         try {
             return core.users().others();
         } catch (RuntimeException | Error e) { // the scan fails as well, or tells
-            LoopReport.warn(LOG, "block store {} may have other users", core.folder().folder(), e);
+            LoopReport.WARN.log(
+                    LOG, "block store {} may have other users", core.folder().folder(), e);
             return true;
         }
     }

@@ -6,17 +6,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.disk.file.FileBackend;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
+import io.kvferry.toolkit.memory.FullHeap;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.List;
 import java.util.TreeSet;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /// A process whose heap is full for a while: no thread of a store or of the FILE backend ends, and
@@ -26,39 +24,16 @@ class FullHeapTest {
 
     @Test
     void losesNoThreadToAHeapThatIsFullForAWhile() throws Exception {
-        var command =
-                List.of(
-                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                        "-Xmx48m",
-                        "-XX:+UseSerialGC",
-                        "--enable-native-access=ALL-UNNAMED",
-                        "-cp",
-                        System.getProperty("java.class.path"),
-                        FullHeap.class.getName(),
-                        root.toString());
-        Path said = Files.createTempFile(root, "child", ".log");
-        var child =
-                new ProcessBuilder(command)
-                        .redirectErrorStream(true)
-                        .redirectOutput(said.toFile())
-                        .start();
-        try {
-            boolean ended = child.waitFor(120, TimeUnit.SECONDS);
-            assertThat(ended).as("%s", Files.readString(said)).isTrue();
-        } finally {
-            child.destroyForcibly();
-        }
-        assertThat(Files.readAllLines(said)).contains("all go on");
-        assertThat(child.exitValue()).isZero();
+        assertThat(FullHeap.run(root, 48, Duration.ofSeconds(120), Child.class, root.toString()))
+                .contains("all go on");
     }
 
-    /// The child.
-    static final class FullHeap {
+    static final class Child {
         private static final Duration FULL = Duration.ofSeconds(2);
         private static final long BLOCK_BYTES = 5000;
         private static volatile boolean over;
 
-        private FullHeap() {}
+        private Child() {}
 
         public static void main(String[] args) throws InterruptedException {
             var base = StoreDriver.config(Path.of(args[0]));
@@ -77,7 +52,7 @@ class FullHeapTest {
                 driver.save(BlockKey.of("kept"), StoreDriver.block(1, BLOCK_BYTES));
                 var before = threads();
                 var users = List.of(user(store, 0), user(store, 1));
-                fill(Deadline.in(FULL));
+                FullHeap.fill(Deadline.in(FULL));
                 over = true;
                 for (var user : users) {
                     user.join();
@@ -124,19 +99,6 @@ class FullHeapTest {
                             LockSupport.parkNanos(100_000);
                         }
                     });
-        }
-
-        /// Leaves nothing of the heap until the limit, whatever others give back.
-        private static void fill(Deadline limit) {
-            var ballast = new ArrayDeque<byte[]>(1 << 16);
-            int piece = 1 << 20;
-            while (!limit.passed()) {
-                try {
-                    ballast.add(new byte[piece]);
-                } catch (OutOfMemoryError _) {
-                    piece = Math.max(16, piece / 2);
-                }
-            }
         }
     }
 }

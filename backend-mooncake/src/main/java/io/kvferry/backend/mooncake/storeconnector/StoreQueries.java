@@ -61,7 +61,7 @@ final class StoreQueries implements AutoCloseable {
                 try {
                     answer = question.get();
                 } catch (RuntimeException | Error e) {
-                    LoopReport.warn(LOG, "a question to the store failed", e);
+                    LoopReport.WARN.log(LOG, "a question to the store failed", e);
                 }
                 T told = answer;
                 post(() -> then.accept(told));

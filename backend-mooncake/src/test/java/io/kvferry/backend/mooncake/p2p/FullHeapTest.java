@@ -12,6 +12,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.toolkit.memory.FullHeap;
 
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -21,11 +22,8 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
@@ -39,38 +37,21 @@ class FullHeapTest {
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
     void handsOverAgainAfterTheHeapWasFull(boolean crossMemory) throws Exception {
-        var command =
-                List.of(
-                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                        "-Xmx96m",
-                        "-XX:+UseSerialGC",
-                        "--enable-native-access=ALL-UNNAMED",
-                        "-cp",
-                        System.getProperty("java.class.path"),
-                        FullHeap.class.getName(),
-                        Boolean.toString(crossMemory));
-        Path said = Files.createTempFile(root, "child", ".log");
-        var child =
-                new ProcessBuilder(command)
-                        .redirectErrorStream(true)
-                        .redirectOutput(said.toFile())
-                        .start();
-        try {
-            boolean ended = child.waitFor(180, TimeUnit.SECONDS);
-            assertThat(ended).as("%s", Files.readString(said)).isTrue();
-        } finally {
-            child.destroyForcibly();
-        }
-        assertThat(Files.readAllLines(said)).contains("all go on");
-        assertThat(child.exitValue()).isZero();
+        assertThat(
+                        FullHeap.run(
+                                root,
+                                96,
+                                Duration.ofSeconds(180),
+                                Child.class,
+                                Boolean.toString(crossMemory)))
+                .contains("all go on");
     }
 
-    /// The child.
-    static final class FullHeap {
+    static final class Child {
         private static final Duration FULL = Duration.ofSeconds(2);
         private static volatile boolean over;
 
-        private FullHeap() {}
+        private Child() {}
 
         public static void main(String[] args) throws Exception {
             var options = Map.<String, Object>of("cross_memory", Boolean.parseBoolean(args[0]));
@@ -83,7 +64,7 @@ class FullHeapTest {
                 int port =
                         Integer.parseInt(p.bootstrap.substring(p.bootstrap.lastIndexOf(':') + 1));
                 var stranger = Thread.ofPlatform().start(() -> call(port));
-                fill(Deadline.in(FULL));
+                FullHeap.fill(Deadline.in(FULL));
                 over = true;
                 stranger.join();
                 var limit = Deadline.in(Duration.ofSeconds(60));
@@ -157,19 +138,6 @@ class FullHeapTest {
                     Thread.onSpinWait();
                 }
                 LockSupport.parkNanos(1_000_000);
-            }
-        }
-
-        /// Leaves nothing of the heap until the limit, whatever others give back.
-        private static void fill(Deadline limit) {
-            var ballast = new ArrayDeque<byte[]>(1 << 17);
-            int piece = 1 << 20;
-            while (!limit.passed()) {
-                try {
-                    ballast.add(new byte[piece]);
-                } catch (OutOfMemoryError _) {
-                    piece = Math.max(16, piece / 2);
-                }
             }
         }
     }

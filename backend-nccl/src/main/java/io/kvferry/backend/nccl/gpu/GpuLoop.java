@@ -120,7 +120,7 @@ final class GpuLoop {
             try {
                 pace = duties.look();
             } catch (RuntimeException | Error e) { // ends no other link
-                LoopReport.error(LOG, "looking after the GPU failed", e);
+                LoopReport.ERROR.log(LOG, "looking after the GPU failed", e);
             }
             begun = IDLE;
             idle = worked ? 0 : idle + 1;
@@ -145,7 +145,7 @@ final class GpuLoop {
         try {
             work.run();
         } catch (RuntimeException | Error e) { // a defect in one piece of work ends no other
-            LoopReport.error(LOG, "a piece of work failed", e);
+            LoopReport.ERROR.log(LOG, "a piece of work failed", e);
         }
     }
 

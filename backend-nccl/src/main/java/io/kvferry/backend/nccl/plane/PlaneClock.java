@@ -60,7 +60,7 @@ public final class PlaneClock implements AutoCloseable {
         try {
             work.run();
         } catch (RuntimeException | Error e) { // nobody looks at the result
-            LoopReport.error(LOG, "what was due failed", e);
+            LoopReport.ERROR.log(LOG, "what was due failed", e);
         }
     }
 

@@ -3,40 +3,29 @@ package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import org.junit.jupiter.api.Test;
+import io.kvferry.toolkit.memory.FullHeap;
 
-import java.nio.charset.StandardCharsets;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayDeque;
-import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /// A catalog that grows in a process whose heap is full: whatever of its arrays there is no memory
 /// for, no room of the quota is lost, and it goes on once there is memory.
 class NoMemoryForCatalogTest {
+    @TempDir Path folder;
+
     @Test
     void losesNoRoomAndGoesOnWhereverMemoryEnds() throws Exception {
-        var command =
-                List.of(
-                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                        "-Xmx48m",
-                        "-XX:+UseSerialGC",
-                        "-cp",
-                        System.getProperty("java.class.path"),
-                        FullHeap.class.getName());
-        var child = new ProcessBuilder(command).redirectErrorStream(true).start();
-        try (var said = child.inputReader(StandardCharsets.UTF_8)) {
-            var last = said.lines().reduce("", (_, line) -> line);
-            assertThat(child.waitFor(120, TimeUnit.SECONDS)).isTrue();
-            assertThat(last).matches("out of memory in [1-9]\\d+ of \\d+ tries");
-        } finally {
-            child.destroyForcibly();
-        }
-        assertThat(child.exitValue()).isZero();
+        assertThat(FullHeap.run(folder, 48, Duration.ofSeconds(120), Child.class))
+                .last()
+                .asString()
+                .matches("out of memory in [1-9]\\d+ of \\d+ tries");
     }
 
-    /// The child.
-    static final class FullHeap {
+    static final class Child {
         private static final int LEAST_FILES = 1 << 14;
 
         /// The next file needs larger arrays, of a few MB together.
@@ -46,7 +35,7 @@ class NoMemoryForCatalogTest {
         private static final int TRIES = 100;
         private static final long QUOTA = 2L * FILES;
 
-        private FullHeap() {}
+        private Child() {}
 
         private static int fullCapacity() {
             int capacity = RecencyIndex.FIRST_CAPACITY;

@@ -107,7 +107,7 @@ public final class BootstrapRegistrar implements AutoCloseable {
             try {
                 client.register(base, registration);
             } catch (RuntimeException | Error e) { // the next renewal comes all the same
-                LoopReport.warn(
+                LoopReport.WARN.log(
                         LOG,
                         "registration of {} at {} is not renewed: {}",
                         registration.addr(),

@@ -211,7 +211,7 @@ final class EngineDirectory implements AutoCloseable {
                 loop.execute(() -> tell.accept(answer));
                 return;
             } catch (RuntimeException | Error e) {
-                LoopReport.error(LOG, "what is known of a prefiller is not passed on yet", e);
+                LoopReport.ERROR.log(LOG, "what is known of a prefiller is not passed on yet", e);
             }
             try {
                 if (!pause()) {
@@ -239,7 +239,7 @@ final class EngineDirectory implements AutoCloseable {
         try {
             waiter.accept(answer);
         } catch (RuntimeException | Error e) {
-            LoopReport.error(LOG, "the answer to a lookup was not taken", e);
+            LoopReport.ERROR.log(LOG, "the answer to a lookup was not taken", e);
         }
     }
 

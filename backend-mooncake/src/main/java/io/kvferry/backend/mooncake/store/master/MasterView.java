@@ -176,7 +176,7 @@ public final class MasterView implements AutoCloseable {
             } catch (InterruptedException _) {
                 return;
             } catch (RuntimeException | Error e) {
-                LoopReport.warn(
+                LoopReport.WARN.log(
                         LOG, "the list of the master at {} was not read", master.address(), e);
             }
         }

@@ -203,7 +203,7 @@ final class Batches {
                 alive.incrementAndGet(); // for good: the library may touch its memory at any time
             }
             transfer.abandon(e);
-            LoopReport.error(LOG, "a native transfer is given up and its batch left behind", e);
+            LoopReport.ERROR.log(LOG, "a native transfer is given up and its batch left behind", e);
             return true;
         }
     }

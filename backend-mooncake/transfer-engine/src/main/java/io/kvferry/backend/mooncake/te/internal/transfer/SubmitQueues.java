@@ -85,7 +85,7 @@ public final class SubmitQueues {
             try {
                 task.run();
             } catch (Throwable t) { // its outcome is there; the next one's turn must come
-                LoopReport.warn(LOG, "a transfer to {} left its thread with an error", peer, t);
+                LoopReport.WARN.log(LOG, "a transfer to {} left its thread with an error", peer, t);
             }
             task = next(peer);
         }
