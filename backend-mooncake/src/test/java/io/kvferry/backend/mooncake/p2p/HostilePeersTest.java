@@ -59,6 +59,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
+import java.util.function.UnaryOperator;
 
 /// Peers that break the protocol: coded failures for whom they concern, and everybody else goes on.
 class HostilePeersTest {
@@ -234,11 +235,23 @@ class HostilePeersTest {
     /// The first answer from there would count for both ranks, and half of the heads would miss.
     @Test
     void aListWithTwoRanksAtOneAddressIsNotAsked() throws Exception {
+        assertOneAddress(address -> address);
+    }
+
+    /// The decoder asks one worker twice, whatever its address is called.
+    @Test
+    void aListWithTwoSpellingsOfOneAddressIsNotAsked() throws Exception {
+        assertOneAddress(address -> address.replace("127.0.0.1:", "LocalHost:0"));
+    }
+
+    /// @param spelling of the address of the other rank
+    private void assertOneAddress(UnaryOperator<String> spelling) throws Exception {
         var contacts = new AtomicInteger();
         var address = fake.listen("127.0.0.1", (asker, bytes) -> serve(asker, bytes, contacts));
+        var other = spelling.apply(address);
         var list =
-                "{'0':{'engine_id':'fake','worker_addr':{'0':{'0':'%1$s'},'1':{'0':'%1$s'}}}}"
-                        .formatted(address)
+                "{'0':{'engine_id':'fake','worker_addr':{'0':{'0':'%s'},'1':{'0':'%s'}}}}"
+                        .formatted(address, other)
                         .replace('\'', '"')
                         .getBytes(UTF_8);
         var listing =
@@ -254,7 +267,7 @@ class HostilePeersTest {
         try (var d = decoder(Map.of("trust_answers", true))) {
             var there = "http://127.0.0.1:" + listing.getAddress().getPort();
             var load = d.beginDecode(d.request("d-1", 64, 20, prefillAt(there, "fake", "x")), 0);
-            assertFailed(d.await(load), ErrorCode.INCOMPATIBLE, "both at " + address);
+            assertFailed(d.await(load), ErrorCode.INCOMPATIBLE, "both at " + other);
             assertThat(contacts).hasValue(0);
         } finally {
             listing.stop(0);

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p.decode;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerAddress;
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.copy.TpPairing;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
@@ -22,6 +23,8 @@ import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.toolkit.bounded.RecentMap;
 
 import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -86,7 +89,8 @@ public final class FetchRequests {
                 }
             }
         }
-        var byAddress = new LinkedHashMap<String, EngineEntry.Rank>();
+        var addresses = new ArrayList<String>();
+        var byAddress = new HashMap<String, EngineEntry.Rank>();
         for (var wanted : ranks) {
             var address = prefiller.workers().get(wanted);
             if (address == null) {
@@ -94,8 +98,9 @@ public final class FetchRequests {
                         ErrorCode.NOT_FOUND,
                         "prefiller " + prefiller.engineId() + " lists no worker " + wanted);
             }
-            var other = byAddress.put(address, wanted);
+            var other = byAddress.put(WorkerAddress.canonical(address), wanted);
             if (other != null) {
+                var spelled = prefiller.workers().get(other);
                 throw new KvFerryException(
                         ErrorCode.INCOMPATIBLE,
                         "prefiller "
@@ -106,10 +111,12 @@ public final class FetchRequests {
                                 + wanted
                                 + " both at "
                                 + address
+                                + (address.equals(spelled) ? "" : ", also spelled " + spelled)
                                 + "; give each worker a side channel address of its own");
             }
+            addresses.add(address);
         }
-        return List.copyOf(byAddress.keySet());
+        return List.copyOf(addresses);
     }
 
     /// Whether both transfer engines know write capabilities.

@@ -333,6 +333,19 @@ class BootstrapTest {
                 .containsExactly("tcp://127.0.0.1:1");
     }
 
+    @Test
+    void twoRanksOfAnEngineAreNotListedAtTwoSpellingsOfOneAddress() throws Exception {
+        client.register(base, kvferry("e1", 0, 2, "start-1", "tcp://127.0.0.1:1"));
+        for (var spelling : List.of("tcp://localhost:1", "tcp://127.0.0.1:01", "tcp://[::1]:1")) {
+            assertThatThrownBy(
+                            () -> client.register(base, kvferry("e1", 1, 2, "start-1", spelling)))
+                    .hasMessageContaining(spelling + " is that of another rank")
+                    .hasMessageContaining("listed at tcp://127.0.0.1:1");
+        }
+        client.register(base, kvferry("e1", 1, 2, "start-1", "tcp://127.0.0.2:1"));
+        assertThat(entry().complete()).isTrue();
+    }
+
     /// Its ranks come in any order, and a stranger may add one.
     @Test
     void aRankBehindAGapDoesNotCount() throws Exception {
