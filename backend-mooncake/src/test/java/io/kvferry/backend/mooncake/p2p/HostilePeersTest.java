@@ -48,6 +48,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -55,6 +56,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -272,6 +274,48 @@ class HostilePeersTest {
         } finally {
             listing.stop(0);
         }
+    }
+
+    /// The names of hosts are not looked up: who is at an address says whether it is meant.
+    @Test
+    void eachWorkerOfAKvferryPrefillerHearsWhichOneIsMeant() throws Exception {
+        var meant = new ConcurrentHashMap<String, String>();
+        try (var second = new SideChannel("second");
+                var client = new BootstrapClient(SOON);
+                var d = decoder(Map.of())) {
+            for (int rank = 0; rank < 2; rank++) {
+                var name = "rank " + rank;
+                var address =
+                        (rank == 0 ? fake : second)
+                                .listen(
+                                        "127.0.0.1",
+                                        (asker, bytes) -> {
+                                            var message = XferDecoder.request(bytes);
+                                            meant.put(
+                                                    name,
+                                                    message.extension().orElseThrow().worker());
+                                            serve(asker, message, new AtomicInteger());
+                                        });
+                client.register(
+                        URI.create(base),
+                        new WorkerRegistration(
+                                "fake",
+                                0,
+                                rank,
+                                0,
+                                address,
+                                Optional.of(
+                                        new WorkerRegistration.Extra(
+                                                "1", 2, 1, true, Duration.ofSeconds(60)))));
+            }
+            assertThat(
+                            d.await(
+                                    d.beginDecode(
+                                            d.request("d-1", 64, 20, prefillAt(base, "fake", "x")),
+                                            0)))
+                    .isInstanceOf(Completion.Completed.class);
+        }
+        assertThat(meant).isEqualTo(Map.of("rank 0", "0/0", "rank 1", "1/0"));
     }
 
     /// vLLM's ranks register one after the other; who asks in between sees fewer of them, and takes

@@ -306,7 +306,7 @@ public final class DecodeService implements AutoCloseable {
     private void ask(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
         var byRequest = new LinkedHashMap<String, Fetch>();
         group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
-        var message = requests.message(prefiller, byRequest);
+        var message = requests.message(prefiller, address, byRequest);
         var answers =
                 new DecodeAnswers(
                         this,

@@ -77,21 +77,9 @@ public final class FetchRequests {
     ///   address, or they would not understand the configured generation
     List<String> workers(EngineEntry prefiller) {
         OlderForms.requireUnderstood(settings.generation(), prefiller, rank, kvHeads);
-        var partners =
-                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
-        var ranks = new TreeSet<EngineEntry.Rank>();
-        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
-            if (prefiller.effectivePpSize() == rank.ppSize()) {
-                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
-            } else {
-                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
-                    ranks.add(new EngineEntry.Rank(tp, pp));
-                }
-            }
-        }
         var addresses = new ArrayList<String>();
         var byAddress = new HashMap<String, EngineEntry.Rank>();
-        for (var wanted : ranks) {
+        for (var wanted : ranks(prefiller)) {
             var address = prefiller.workers().get(wanted);
             if (address == null) {
                 throw new KvFerryException(
@@ -119,13 +107,32 @@ public final class FetchRequests {
         return List.copyOf(addresses);
     }
 
+    /// The workers that hold parts of our blocks.
+    private TreeSet<EngineEntry.Rank> ranks(EngineEntry prefiller) {
+        var partners =
+                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
+        var ranks = new TreeSet<EngineEntry.Rank>();
+        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
+            if (prefiller.effectivePpSize() == rank.ppSize()) {
+                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
+            } else {
+                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
+                    ranks.add(new EngineEntry.Rank(tp, pp));
+                }
+            }
+        }
+        return ranks;
+    }
+
     /// Whether both transfer engines know write capabilities.
     boolean grants(EngineEntry prefiller) {
         return prefiller.grants() && engine.grants();
     }
 
     /// The full form of a request.
-    XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
+    ///
+    /// @param address of the worker that is asked
+    XferMetadata message(EngineEntry prefiller, String address, Map<String, Fetch> byRequest) {
         var blocks = new LinkedHashMap<String, RequestBlocks>();
         var grants = new LinkedHashMap<String, Long>();
         byRequest.forEach((request, fetch) -> {
@@ -142,7 +149,8 @@ public final class FetchRequests {
                                         engine.incarnation(),
                                         settings.abortTimeout().toMillis(),
                                         grants,
-                                        reader))
+                                        reader,
+                                        worker(prefiller, address)))
                         : Optional.empty();
         return new XferMetadata(
                 settings.generation(),
@@ -155,6 +163,16 @@ public final class FetchRequests {
                 rank.ppSize(),
                 layoutId,
                 extension);
+    }
+
+    /// The worker that is listed at an address. Names are not looked up, so another one may be
+    /// there; it refuses then, and does not answer for both.
+    private String worker(EngineEntry prefiller, String address) {
+        return ranks(prefiller).stream()
+                .filter(worker -> address.equals(prefiller.workers().get(worker)))
+                .findFirst()
+                .map(worker -> PeerExtension.worker(worker.tp(), worker.pp()))
+                .orElse("");
     }
 
     /// Why an answer does not show that its prefiller lays out blocks as we do; empty when it does.

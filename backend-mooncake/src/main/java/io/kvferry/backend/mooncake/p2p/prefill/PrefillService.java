@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
@@ -63,6 +64,10 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
 
     private final SideChannel channel;
     private final PlanCache plans;
+
+    /// In the form of [PeerExtension#worker].
+    private final String self;
+
     private final String namespace;
     private final MooncakeSettings settings;
     private final Outbox outbox;
@@ -93,6 +98,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             Outbox outbox) {
         this.channel = channel;
         this.plans = new PlanCache(planner);
+        this.self = planner.worker();
         this.namespace = namespace;
         this.settings = settings;
         this.outbox = outbox;
@@ -237,6 +243,13 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "D computes other KV than P: model, runner, dtype or block size differ");
+        }
+        var meant = message.extension().map(PeerExtension::worker).orElse("");
+        if (!meant.isEmpty() && !meant.equals(self)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "D asks for worker %s of P (tp/pp) at an address of worker %s"
+                            .formatted(meant, self));
         }
         var refusal = carrier.refusal(message);
         if (refusal.isPresent()) {

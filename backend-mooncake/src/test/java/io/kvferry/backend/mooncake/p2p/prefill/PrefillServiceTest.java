@@ -262,6 +262,35 @@ class PrefillServiceTest {
         }
     }
 
+    /// Two names of one host lead there, and the decoder takes them for two workers.
+    @Test
+    void aDecoderThatMeansAnotherWorkerIsRefused() throws Exception {
+        try (var p = new Offering()) {
+            p.ready();
+            for (var worker : List.of("1/0", "0/1")) {
+                var astray = new Decoder("astray");
+                p.service.onRequest(
+                        astray,
+                        message(
+                                "r",
+                                new RequestBlocks("x", List.of(new int[] {1})),
+                                1,
+                                new PeerExtension(
+                                        "", "LBHNC", "", 60_000, Map.of(), "reader", worker)));
+                assertThat(next(astray).errMsg()).contains("asks for worker " + worker);
+            }
+            var right = new Decoder("right");
+            p.service.onRequest(
+                    right,
+                    message(
+                            "r",
+                            new RequestBlocks("x", List.of(new int[] {1})),
+                            1,
+                            new PeerExtension("", "LBHNC", "", 60_000, Map.of(), "reader", "0/0")));
+            assertThat(next(right).offers()).hasSize(1);
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test
