@@ -324,7 +324,8 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         if (slot == null && ended.containsKey(transferId)) {
             return Optional.of(String.valueOf(ended.get(transferId)));
         }
-        if (slot != null && !slot.admit()) {
+        var known = slot == null ? abandoned.get(transferId) : slot;
+        if (known != null && !known.admit()) {
             return Optional.of(
                     "transfer "
                             + transferId

@@ -291,6 +291,23 @@ class PrefillServiceTest {
         }
     }
 
+    /// Each leaves a note behind.
+    @Test
+    void thoseWhoAskForATransferAndGoAreCountedToo() throws Exception {
+        try (var p = new Offering()) {
+            for (int i = 0; i <= PrefillSlot.MOST_ASKS; i++) {
+                var gone = new Decoder("gone-" + i);
+                p.asks(gone, 1);
+                p.service.onGone(gone);
+            }
+            var last = new Decoder("last");
+            p.asks(last, 1);
+            var answer = next(last);
+            assertThat(answer.errReqs()).containsExactly("r-last");
+            assertThat(answer.errMsg()).contains("has been asked for 1024 times");
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test
