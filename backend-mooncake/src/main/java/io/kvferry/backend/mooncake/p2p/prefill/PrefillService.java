@@ -49,7 +49,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
-    /// Of longer transfer ids nothing is kept that a stranger may have made up.
+    /// Of longer transfer ids, which clients may choose, nothing is kept when they have ended.
     private static final int LONGEST_KEPT = 1024;
 
     /// Waiting requests of one host, so that it does not crowd the others out.
@@ -156,7 +156,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     /// There will be no KV for this transfer.
     public void withdraw(MooncakePlan.Withdrawal withdrawal) {
         loop.post(() -> {
-            ended.put(withdrawal.transferId(), withdrawal.reason());
+            ended(withdrawal.transferId(), withdrawal.reason());
             var slot = slots.get(withdrawal.transferId());
             if (slot != null && !slot.isReady()) {
                 slots.remove(slot.transferId());
@@ -431,7 +431,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         holds.remove(hold);
         if (slot.done()) {
             var reason = "this transfer has been fetched already";
-            ended.put(slot.transferId(), reason);
+            ended(slot.transferId(), reason);
             refuseWaiting(slot, reason); // who came after a revocation
             outbox.complete(
                     hold,
@@ -441,9 +441,16 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                             .orElse(new Completion.Completed(slot.bytes())));
         } else {
             var reason = expired(slot).message();
-            ended.put(slot.transferId(), reason);
+            ended(slot.transferId(), reason);
             refuseWaiting(slot, reason);
             outbox.complete(hold, new Completion.Revoked());
+        }
+    }
+
+    /// Whoever asks for it from now on is refused at once.
+    private void ended(String transferId, String reason) {
+        if (transferId.length() <= LONGEST_KEPT) {
+            ended.put(transferId, reason);
         }
     }
 

@@ -308,6 +308,27 @@ class PrefillServiceTest {
         }
     }
 
+    /// Clients choose the ids, and thousands of them are kept.
+    @Test
+    void theEndOfATransferIsKeptUnlessItsIdIsVeryLong() throws Exception {
+        try (var p = new Offering()) {
+            for (int length : new int[] {1024, 1025}) {
+                var transfer = "t".repeat(length);
+                p.service.withdraw(new MooncakePlan.Withdrawal(transfer, "no KV"));
+                var decoder = new Decoder("d");
+                p.service.onRequest(
+                        decoder,
+                        message(
+                                "r",
+                                new RequestBlocks(transfer, List.of(new int[] {1})),
+                                1,
+                                new PeerExtension("", "LBHNC", "", 50, Map.of(), "reader")));
+                assertThat(next(decoder).errMsg())
+                        .contains(length == 1024 ? "no KV" : "Timeout waiting");
+            }
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test
