@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
 
 /// The calls of the store that move the blocks of one rank.
@@ -88,21 +88,18 @@ final class BlockTransfers {
         int first = 0;
         boolean full = false;
         long bytes = 0;
+        var stored = new BitSet();
         for (int i = 0; i < results.length; i++) {
             if (results[i] < 0) {
                 first = failed == 0 ? i : first;
                 failed++;
                 full |= results[i] == NO_ROOM;
             } else {
-                long size = memory.get(job.group(from + i)).bytes();
-                job.done(from + i, size);
-                bytes += size;
+                stored.set(i);
+                bytes += memory.get(job.group(from + i)).bytes();
             }
         }
         puts.done(System.nanoTime() - begin, results.length, failed, bytes);
-        if (verifies && failed == 0) {
-            verify(job, batch);
-        }
         if (gate.tried(request, full, failed > 0)) {
             LOG.warn(
                     "Detected Mooncake CPU/disk offloading pressure (NO_AVAILABLE_HANDLE); skipping"
@@ -110,6 +107,12 @@ final class BlockTransfers {
                             + " succeeds: {}",
                     request,
                     store.noRoom());
+        }
+        var unfinished = verifies ? unfinished(stored, batch) : new BitSet();
+        for (int i = stored.nextSetBit(0); i >= 0; i = stored.nextSetBit(i + 1)) {
+            if (!unfinished.get(i)) {
+                job.done(from + i, memory.get(job.group(from + i)).bytes());
+            }
         }
         if (failed > 0) {
             var code = StoreCode.of(results[first]);
@@ -124,27 +127,29 @@ final class BlockTransfers {
                             + batch.key(first);
             LOG.debug(text);
             job.fail(new Failure(code.error(), text));
+        } else if (!unfinished.isEmpty()) {
+            job.fail(
+                    new Failure(
+                            ErrorCode.MISS,
+                            "another writer has not finished a block; it is tried again"));
         }
     }
 
     /// What another writer has begun counts as stored, and may yet be given up. The scheduler half
-    /// announces a completed save without a further question, so here is asked.
-    private void verify(StoreJob job, StoreBatch batch) {
-        var keys = new ArrayList<String>(batch.size());
-        for (int i = 0; i < batch.size(); i++) {
-            keys.add(batch.key(i));
+    /// announces what a save says is stored without a further question, so here is asked.
+    private BitSet unfinished(BitSet stored, StoreBatch batch) {
+        var unfinished = new BitSet();
+        if (stored.isEmpty()) {
+            return unfinished;
         }
+        var keys = stored.stream().mapToObj(batch::key).toList();
         var present = new int[keys.size()];
         store.exists(keys, false, present);
-        for (int result : present) {
-            if (result != 1) {
-                job.fail(
-                        new Failure(
-                                ErrorCode.MISS,
-                                "another writer has not finished a block; it is tried again"));
-                return;
-            }
+        int at = 0;
+        for (int i = stored.nextSetBit(0); i >= 0; i = stored.nextSetBit(i + 1)) {
+            unfinished.set(i, present[at++] != 1);
         }
+        return unfinished;
     }
 
     /// Parts of a load that [#load] gets at a time: where it splits by bytes, all.

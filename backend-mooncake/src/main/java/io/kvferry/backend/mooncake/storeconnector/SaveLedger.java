@@ -55,8 +55,8 @@ final class SaveLedger {
     interface Ended {
         /// @param parent of the first block
         /// @param move the blocks, of each group those that have an id
-        /// @param complete whether all of it was stored
-        void accept(Optional<BlockHash> parent, StorePlan.Move move, boolean complete);
+        /// @param stored whether all ranks have stored these; else some of them, nobody says which
+        void accept(Optional<BlockHash> parent, StorePlan.Move move, boolean stored);
     }
 
     /// Whether a block is known to be stored, in every group in which the request has it.
@@ -156,18 +156,35 @@ final class SaveLedger {
             return;
         }
         job.leases().forEach(BlockPool.Lease::close);
-        if (completion.result() instanceof Completion.Failed) {
-            job.request().savedBlocks = Math.min(job.request().savedBlocks, job.move().first());
-            job.request().pause = Optional.of(Deadline.in(PAUSE_AFTER_FAILURE));
-        }
         boolean own = !disowned.remove(completion.id());
-        if (own && !(completion.result() instanceof Completion.Revoked)) {
-            ended.accept(
-                    job.parent(), job.move(), completion.result() instanceof Completion.Completed);
+        var move = job.move();
+        switch (completion.result()) {
+            case Completion.Completed _ -> {
+                if (own) {
+                    ended.accept(job.parent(), move, true);
+                }
+            }
+            case Completion.Failed(_, var blocks) -> {
+                var rest = move.without(blocks);
+                int missing = rest.isPresent() ? first(blocks) : move.first();
+                job.request().savedBlocks = Math.min(job.request().savedBlocks, missing);
+                job.request().pause = Optional.of(Deadline.in(PAUSE_AFTER_FAILURE));
+                if (own) {
+                    ended.accept(job.parent(), rest.orElse(move), rest.isPresent());
+                }
+            }
+            case Completion.Revoked _ -> {}
         }
         if (disowned.isEmpty()) {
             drained.ifPresent(waiting -> waiting.complete(null));
         }
+    }
+
+    private static int first(List<Completion.FailedBlocks> blocks) {
+        return blocks.stream()
+                .flatMapToInt(group -> Arrays.stream(group.positions()))
+                .min()
+                .orElse(0);
     }
 
     /// Begins no save until [#resume], and says when those that are under way have ended: what they

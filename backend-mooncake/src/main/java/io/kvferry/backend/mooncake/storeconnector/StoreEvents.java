@@ -51,9 +51,9 @@ final class StoreEvents {
     /// ones that can be read now. Others may have been refused, or another writer has not finished
     /// them.
     ///
-    /// @param complete whether all ranks have stored all parts
-    void announce(Optional<BlockHash> parent, StorePlan.Move move, boolean complete) {
-        if (complete && !queries.areImmediate()) { // the workers have asked
+    /// @param known whether all ranks have stored all parts that the move has
+    void announce(Optional<BlockHash> parent, StorePlan.Move move, boolean known) {
+        if (known && !queries.areImmediate()) { // the workers have asked
             int parts = 0;
             for (int[] ids : move.ids()) {
                 for (int id : ids) {

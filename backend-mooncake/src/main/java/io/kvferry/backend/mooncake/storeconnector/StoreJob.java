@@ -216,11 +216,11 @@ final class StoreJob implements Runnable {
         return state == State.ENDED;
     }
 
-    /// How it ended. A failed load names all that it did not bring, tried or not.
+    /// How it ended. One that failed names all that it did not move, tried or not.
     ///
     /// Only what says of each part that it was moved is complete: after an error there may have
     /// been no memory left to note a failure.
-    synchronized Completion.Result result(boolean load) {
+    synchronized Completion.Result result() {
         if (revoked) {
             return new Completion.Revoked();
         }
@@ -230,7 +230,7 @@ final class StoreJob implements Runnable {
         Failure why =
                 failure.orElseGet(
                         () -> new Failure(ErrorCode.INTERNAL, move.id() + " stopped half-way"));
-        return new Completion.Failed(why, load ? missing() : List.of());
+        return new Completion.Failed(why, missing());
     }
 
     private List<Completion.FailedBlocks> missing() {

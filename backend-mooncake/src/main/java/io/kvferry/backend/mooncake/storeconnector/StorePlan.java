@@ -14,7 +14,9 @@ import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.stream.IntStream;
 
 /// What the scheduler half tells the worker halves for one step.
@@ -51,7 +53,32 @@ record StorePlan(List<Move> loads, List<Move> saves) {
             return first + hashes.size();
         }
 
-        /// All blocks of the move, as those of a load that failed altogether.
+        /// The rest when these blocks have failed; empty when none is named, or others are: then
+        /// any may have failed.
+        Optional<Move> without(List<FailedBlocks> failed) {
+            int[][] rest = Arrays.stream(ids).map(int[]::clone).toArray(int[][]::new);
+            boolean named = false;
+            for (var blocks : failed) {
+                for (int position : blocks.positions()) {
+                    if (!has(blocks.group(), position)) {
+                        return Optional.empty();
+                    }
+                    rest[blocks.group()][position - first] = BlockTable.NO_BLOCK;
+                    named = true;
+                }
+            }
+            return named ? Optional.of(new Move(id, first, hashes, rest)) : Optional.empty();
+        }
+
+        private boolean has(int group, int position) {
+            return 0 <= group
+                    && group < ids.length
+                    && first <= position
+                    && position < end()
+                    && ids[group][position - first] != BlockTable.NO_BLOCK;
+        }
+
+        /// All blocks of the move, as those of one that failed altogether.
         List<FailedBlocks> allBlocks() {
             var all = new ArrayList<FailedBlocks>();
             for (int group = 0; group < ids.length; group++) {

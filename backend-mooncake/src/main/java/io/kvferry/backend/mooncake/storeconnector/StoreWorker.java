@@ -173,9 +173,7 @@ final class StoreWorker implements WorkerConnector {
             if (made != null) {
                 made.abort(failure);
             } else {
-                completeAndWake(
-                        move.id(),
-                        new Completion.Failed(failure, load ? move.allBlocks() : List.of()));
+                completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
             }
         }
     }
@@ -197,7 +195,7 @@ final class StoreWorker implements WorkerConnector {
             }
             if (notComputed.contains(move.id().subject())) {
                 var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
-                completeAndWake(move.id(), new Completion.Failed(failure, List.of()));
+                completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
             } else {
                 start(move, false);
             }
@@ -212,7 +210,7 @@ final class StoreWorker implements WorkerConnector {
             boolean load = job.id().direction() == TransferId.Direction.LOAD;
             jobs.remove(job.id());
             openLoads -= load ? 1 : 0;
-            complete(job.id(), job.result(load));
+            complete(job.id(), job.result());
         }
         var stats = transfers == null ? Stats.EMPTY : transfers.drain();
         var report =

@@ -48,6 +48,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -55,10 +56,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
+import java.util.function.UnaryOperator;
 
 /// Peers that break the protocol: coded failures for whom they concern, and everybody else goes on.
 class HostilePeersTest {
@@ -234,11 +237,23 @@ class HostilePeersTest {
     /// The first answer from there would count for both ranks, and half of the heads would miss.
     @Test
     void aListWithTwoRanksAtOneAddressIsNotAsked() throws Exception {
+        assertOneAddress(address -> address);
+    }
+
+    /// The decoder asks one worker twice, whatever its address is called.
+    @Test
+    void aListWithTwoSpellingsOfOneAddressIsNotAsked() throws Exception {
+        assertOneAddress(address -> address.replace("127.0.0.1:", "LocalHost:0"));
+    }
+
+    /// @param spelling of the address of the other rank
+    private void assertOneAddress(UnaryOperator<String> spelling) throws Exception {
         var contacts = new AtomicInteger();
         var address = fake.listen("127.0.0.1", (asker, bytes) -> serve(asker, bytes, contacts));
+        var other = spelling.apply(address);
         var list =
-                "{'0':{'engine_id':'fake','worker_addr':{'0':{'0':'%1$s'},'1':{'0':'%1$s'}}}}"
-                        .formatted(address)
+                "{'0':{'engine_id':'fake','worker_addr':{'0':{'0':'%s'},'1':{'0':'%s'}}}}"
+                        .formatted(address, other)
                         .replace('\'', '"')
                         .getBytes(UTF_8);
         var listing =
@@ -254,11 +269,53 @@ class HostilePeersTest {
         try (var d = decoder(Map.of("trust_answers", true))) {
             var there = "http://127.0.0.1:" + listing.getAddress().getPort();
             var load = d.beginDecode(d.request("d-1", 64, 20, prefillAt(there, "fake", "x")), 0);
-            assertFailed(d.await(load), ErrorCode.INCOMPATIBLE, "both at " + address);
+            assertFailed(d.await(load), ErrorCode.INCOMPATIBLE, "both at " + other);
             assertThat(contacts).hasValue(0);
         } finally {
             listing.stop(0);
         }
+    }
+
+    /// The names of hosts are not looked up: who is at an address says whether it is meant.
+    @Test
+    void eachWorkerOfAKvferryPrefillerHearsWhichOneIsMeant() throws Exception {
+        var meant = new ConcurrentHashMap<String, String>();
+        try (var second = new SideChannel("second");
+                var client = new BootstrapClient(SOON);
+                var d = decoder(Map.of())) {
+            for (int rank = 0; rank < 2; rank++) {
+                var name = "rank " + rank;
+                var address =
+                        (rank == 0 ? fake : second)
+                                .listen(
+                                        "127.0.0.1",
+                                        (asker, bytes) -> {
+                                            var message = XferDecoder.request(bytes);
+                                            meant.put(
+                                                    name,
+                                                    message.extension().orElseThrow().worker());
+                                            serve(asker, message, new AtomicInteger());
+                                        });
+                client.register(
+                        URI.create(base),
+                        new WorkerRegistration(
+                                "fake",
+                                0,
+                                rank,
+                                0,
+                                address,
+                                Optional.of(
+                                        new WorkerRegistration.Extra(
+                                                "1", 2, 1, true, Duration.ofSeconds(60)))));
+            }
+            assertThat(
+                            d.await(
+                                    d.beginDecode(
+                                            d.request("d-1", 64, 20, prefillAt(base, "fake", "x")),
+                                            0)))
+                    .isInstanceOf(Completion.Completed.class);
+        }
+        assertThat(meant).isEqualTo(Map.of("rank 0", "0/0", "rank 1", "1/0"));
     }
 
     /// vLLM's ranks register one after the other; who asks in between sees fewer of them, and takes

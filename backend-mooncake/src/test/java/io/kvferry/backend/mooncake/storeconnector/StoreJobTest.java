@@ -73,7 +73,7 @@ class StoreJobTest {
 
     private static int[] failed(StoreJob job, ErrorCode code) {
         assertThat(job.hasEnded()).isTrue();
-        var result = (Completion.Failed) job.result(true);
+        var result = (Completion.Failed) job.result();
         assertThat(result.failure().code()).isEqualTo(code);
         assertThat(result.blocks()).hasSize(1);
         return result.blocks().getFirst().positions();
@@ -102,7 +102,6 @@ class StoreJobTest {
                         .toArray();
         assertThat(failed(job, ErrorCode.MISS)).isEqualTo(expected);
         assertThat(ends.get()).isEqualTo(1);
-        assertThat(((Completion.Failed) job.result(false)).blocks()).isEmpty();
     }
 
     @Test
@@ -141,7 +140,7 @@ class StoreJobTest {
             job.revoke();
             end.get(60, TimeUnit.SECONDS);
             assertThat(job.hasEnded()).isTrue();
-            assertThat(job.result(true)).isInstanceOf(Completion.Revoked.class);
+            assertThat(job.result()).isInstanceOf(Completion.Revoked.class);
             assertThat(threads.submit(Thread::interrupted).get(30, TimeUnit.SECONDS))
                     .as("whether the next job of this thread is stopped")
                     .isFalse();
@@ -183,7 +182,7 @@ class StoreJobTest {
                 .hasSize(BLOCKS - 1 - StoreJob.BATCH)
                 .doesNotContain(1000, 1032)
                 .contains(1033, 1000 + BLOCKS - 1);
-        assertThat(job.result(false)).isInstanceOf(Completion.Failed.class);
+        assertThat(job.result()).isInstanceOf(Completion.Failed.class);
         assertThat(ends.get()).isEqualTo(1);
     }
 
@@ -200,7 +199,7 @@ class StoreJobTest {
         job.revoke();
         assertThat(job.hasEnded()).isTrue();
         job.run();
-        assertThat(job.result(true)).isInstanceOf(Completion.Revoked.class);
+        assertThat(job.result()).isInstanceOf(Completion.Revoked.class);
         assertThat(ends.get()).isEqualTo(1);
     }
 
@@ -216,7 +215,7 @@ class StoreJobTest {
                         Duration.ofMinutes(1));
         job.run();
         assertThat(job.hasEnded()).isTrue();
-        assertThat(job.result(true)).isInstanceOf(Completion.Revoked.class);
+        assertThat(job.result()).isInstanceOf(Completion.Revoked.class);
     }
 
     @Test

@@ -4,19 +4,25 @@ package io.kvferry.backend.mooncake.storeconnector;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions;
 import io.kvferry.backend.mooncake.storeconnector.keys.BlockKeys;
+import io.kvferry.backend.mooncake.storeconnector.keys.BlockNames;
+import io.kvferry.backend.mooncake.storeconnector.keys.KeyForm;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
@@ -38,10 +44,13 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
+import java.lang.reflect.Proxy;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
@@ -175,6 +184,73 @@ class StoreSchedulerTest {
                         stored(FULL, Optional.empty(), 0, 3),
                         stored(FULL, Optional.of(hash(3)), 4, 10),
                         stored(WINDOW, Optional.of(hash(7)), 8, 9));
+    }
+
+    private static Completion failed(TransferId id, int group, int... positions) {
+        return new Completion(
+                id,
+                Completion.ALL_RANKS,
+                new Completion.Failed(
+                        new Failure(ErrorCode.NO_SPACE, "full"),
+                        List.of(new Completion.FailedBlocks(group, positions))));
+    }
+
+    @Test
+    void aSaveThatFailedForSomeBlocksIsTriedAgainFromTheFirstOfThese() {
+        var id = savePlanned(0);
+        scheduler.onReport(new MergedReport(1, List.of(failed(id, WINDOW, 7, 5)), List.of()));
+        scheduler.finish(request, new Table(0), FinishReason.STOP);
+        StorePlan plan = StorePlan.decode(scheduler.buildPlan(new Idle()));
+        assertThat(plan.saves()).hasSize(1);
+        assertThat(plan.saves().getFirst().first()).isEqualTo(5);
+        assertThat(plan.saves().getFirst().end()).isEqualTo(BLOCKS);
+    }
+
+    @Test
+    void aSaveThatFailedForBlocksThatItDidNotHaveIsTriedAgainAsAWhole() {
+        var id = savePlanned(8);
+        scheduler.onReport(new MergedReport(1, List.of(failed(id, WINDOW, 9, 7)), List.of()));
+        scheduler.finish(request, new Table(8), FinishReason.STOP);
+        StorePlan plan = StorePlan.decode(scheduler.buildPlan(new Idle()));
+        assertThat(plan.saves()).hasSize(1);
+        assertThat(plan.saves().getFirst().first()).isZero();
+    }
+
+    /// The workers of a store that is far away have asked it themselves.
+    @Test
+    void theRestOfASaveThatFailedForSomeBlocksIsAnnouncedWithoutAQuestion() {
+        var far =
+                (Store)
+                        Proxy.newProxyInstance(
+                                Store.class.getClassLoader(),
+                                new Class<?>[] {Store.class},
+                                (_, method, arguments) ->
+                                        switch (method.getName()) {
+                                            case "features" -> Set.of();
+                                            case "exists" -> throw new IllegalStateException("far");
+                                            default -> method.invoke(client, arguments);
+                                        });
+        try (var queries = new StoreQueries(far, () -> {})) {
+            var events = new StoreEvents("i", far, keys, queries);
+            var moves = new ArrayList<StorePlan.Move>();
+            var ledger =
+                    new SaveLedger(
+                            new Pool(),
+                            ENGINE.cache(),
+                            Duration.ofMinutes(1),
+                            (_, _, _, _) -> false,
+                            moves::add);
+            var hashes =
+                    KeyForm.of(context.options(), ENGINE).hashes(context.options(), ENGINE, null);
+            var tracked = new TrackedRequest(new BlockNames(keys, hashes.get()));
+            ledger.saveUpTo(tracked, request, new Table(8), BLOCKS * BLOCK, false);
+            ledger.end(failed(moves.getFirst().id(), FULL, 3, 9), events::announce);
+            assertThat(events.drain())
+                    .containsExactly(
+                            stored(FULL, Optional.empty(), 0, 3),
+                            stored(FULL, Optional.of(hash(3)), 4, 9),
+                            stored(WINDOW, Optional.of(hash(7)), 8, 10));
+        }
     }
 
     private static CacheEvent stored(int group, Optional<BlockHash> parent, int from, int to) {
@@ -318,6 +394,29 @@ class StoreSchedulerTest {
         @Override
         public int scheduledTokens() {
             return BLOCKS * BLOCK;
+        }
+    }
+
+    /// Schedules nothing.
+    private static final class Idle implements StepView {
+        @Override
+        public long number() {
+            return 2;
+        }
+
+        @Override
+        public int scheduledCount() {
+            return 0;
+        }
+
+        @Override
+        public ScheduledRequest scheduled(int index) {
+            throw new IndexOutOfBoundsException(index);
+        }
+
+        @Override
+        public List<String> preempted() {
+            return List.of();
         }
     }
 

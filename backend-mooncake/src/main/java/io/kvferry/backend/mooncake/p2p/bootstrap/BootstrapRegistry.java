@@ -58,7 +58,8 @@ final class BootstrapRegistry {
     /// @param version names this state for [#replace]
     record Occupied(String reason, List<String> holders, long version) implements Offer {}
 
-    private record Worker(String addr, long expires, String from) {}
+    /// @param canonical form of its address
+    private record Worker(String addr, String canonical, long expires, String from) {}
 
     /// A worker that expires only when it is found dead.
     record Leaseless(int dpRank, EngineEntry.Rank rank, String addr) {}
@@ -211,6 +212,7 @@ final class BootstrapRegistry {
     }
 
     private Offer place(WorkerRegistration registration, String from) {
+        var canonical = WorkerAddress.canonical(registration.addr());
         if (own.isPresent() && usurps(registration, own.get())) {
             return new Occupied(
                     "dp_rank "
@@ -223,7 +225,7 @@ final class BootstrapRegistry {
         }
         var engine = byDpRank.get(registration.dpRank());
         if (engine != null) {
-            var clash = clash(engine, registration, from);
+            var clash = clash(engine, registration, canonical, from);
             if (clash.isPresent()) {
                 return clash.get();
             }
@@ -258,7 +260,7 @@ final class BootstrapRegistry {
         if (present != null && present.expires() - expires > 0) {
             expires = present.expires(); // anybody may renew, and nobody ends another's lease
         }
-        engine.workers.put(rank, new Worker(registration.addr(), expires, from));
+        engine.workers.put(rank, new Worker(registration.addr(), canonical, expires, from));
         byDpRank.put(registration.dpRank(), engine);
         return new Accepted();
     }
@@ -357,7 +359,8 @@ final class BootstrapRegistry {
         return Optional.empty();
     }
 
-    private Optional<Occupied> clash(Engine engine, WorkerRegistration registration, String from) {
+    private Optional<Occupied> clash(
+            Engine engine, WorkerRegistration registration, String canonical, String from) {
         var misfit = misfit(engine, registration, from);
         if (misfit.isPresent()) {
             return misfit;
@@ -381,11 +384,12 @@ final class BootstrapRegistry {
         }
         var rank = new EngineEntry.Rank(registration.tpRank(), registration.ppRank());
         for (var other : engine.workers.entrySet()) {
-            if (!other.getKey().equals(rank)
-                    && other.getValue().addr().equals(registration.addr())) {
+            if (!other.getKey().equals(rank) && other.getValue().canonical().equals(canonical)) {
                 return Optional.of(
                         new Occupied(
-                                registration.addr() + " is that of another rank of the engine",
+                                registration.addr()
+                                        + " is that of another rank of the engine, listed at "
+                                        + other.getValue().addr(),
                                 List.of(),
                                 version));
             }

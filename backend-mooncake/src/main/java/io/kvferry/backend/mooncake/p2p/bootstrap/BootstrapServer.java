@@ -38,6 +38,9 @@ public final class BootstrapServer implements AutoCloseable {
     private static final int MAX_CONCURRENT = 256;
     private static final int MAX_PROBES = 64;
 
+    /// Rounds of probes for one registration; who needs more registers again.
+    private static final int MOST_PARTS = 3;
+
     /// For headers and body of one network packet, and the answer.
     private static final Duration REQUEST_LIMIT = Duration.ofSeconds(10);
 
@@ -253,18 +256,28 @@ public final class BootstrapServer implements AutoCloseable {
                 : from.getHostAddress();
     }
 
-    /// Takes up to seconds: it looks whether the holders of the place answer.
+    /// Takes up to seconds: it looks whether the holders of the place answer. A large engine is
+    /// looked at in parts, so that no worker is taken out that nobody has looked at.
     private BootstrapRegistry.Offer replaceTheDead(
             WorkerRegistration registration, String from, BootstrapRegistry.Occupied occupied) {
-        var holders = occupied.holders().stream().limit(Probe.TOGETHER).toList();
-        if (!Probe.answering(holders).isEmpty()) {
-            return occupied;
+        BootstrapRegistry.Offer offer = occupied;
+        for (int part = 0; part < MOST_PARTS; part++) {
+            if (!(offer instanceof BootstrapRegistry.Occupied(var reason, var all, var version))
+                    || all.isEmpty()) {
+                return offer;
+            }
+            var holders = all.stream().limit(Probe.TOGETHER).toList();
+            if (!Probe.answering(holders).isEmpty()) {
+                return offer;
+            }
+            LOG.info("{}, but nobody answers there: {} comes", reason, registration.addr());
+            offer =
+                    registry.replace(
+                            registration,
+                            from,
+                            new BootstrapRegistry.Occupied(reason, holders, version));
         }
-        LOG.info(
-                "{}, but nobody answers there: replaced by {}",
-                occupied.reason(),
-                registration.addr());
-        return registry.replace(registration, from, occupied);
+        return offer;
     }
 
     private static void answer(HttpExchange exchange, int status, String json) throws IOException {

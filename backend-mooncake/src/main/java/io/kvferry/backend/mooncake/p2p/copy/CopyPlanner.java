@@ -50,6 +50,11 @@ public final class CopyPlanner {
         this.layout = layout;
     }
 
+    /// The worker that it plans for, in the form of [PeerExtension#worker].
+    public String worker() {
+        return PeerExtension.worker(rank.tpRank(), rank.ppRank());
+    }
+
     public CopyPlan plan(XferMetadata request) {
         var partners = TpPairing.partners(rank.tpRank(), rank.tpSize(), request.remoteTpSize());
         if (!partners.contains(request.remoteTpRank())) {

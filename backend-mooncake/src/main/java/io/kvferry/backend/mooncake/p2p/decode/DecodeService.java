@@ -15,6 +15,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.recovery.OpeningParts;
@@ -112,18 +113,42 @@ public final class DecodeService implements AutoCloseable {
                 int turn = named.merge(new Named(engine, pull.request()), 1, Integer::sum);
                 groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>()).add(fetch);
             }
-            groups.forEach((key, group) ->
-                    directory.find(
-                            key.engine(),
-                            answer -> {
-                                switch (answer) {
-                                    case EngineDirectory.Answer.Found(var found) ->
-                                            contact(found, group);
-                                    case EngineDirectory.Answer.NotFound(var failure) ->
-                                            group.forEach(fetch -> endings.lose(fetch, failure));
-                                }
-                            }));
+            groups.forEach((key, group) -> orLose(group, () -> find(key.engine(), group)));
         });
+    }
+
+    private void find(EngineDirectory.Key engine, List<Fetch> group) {
+        directory.find(
+                engine,
+                answer ->
+                        orLose(
+                                group,
+                                () -> {
+                                    switch (answer) {
+                                        case EngineDirectory.Answer.Found(var found) ->
+                                                contact(found, group);
+                                        case EngineDirectory.Answer.NotFound(var failure) ->
+                                                group.forEach(
+                                                        fetch -> endings.lose(fetch, failure));
+                                    }
+                                }));
+    }
+
+    /// Does a step for some loads. What it throws ends these loads and no others: nobody else would
+    /// end them.
+    private void orLose(List<Fetch> group, Runnable step) {
+        try {
+            step.run();
+        } catch (RuntimeException | Error e) {
+            LoopReport.error(LOG, "loads fail that could not be begun", e);
+            for (var fetch : group) {
+                if (!fetch.ended()) {
+                    // One worker may have been asked by now, and no other will be.
+                    fetch.exposeAgain(settings.abortTimeout().plus(settings.transferTimeout()));
+                    endings.lose(fetch, Failure.of(e));
+                }
+            }
+        }
     }
 
     /// The load must end: answered when nobody writes its blocks any more.
@@ -212,7 +237,10 @@ public final class DecodeService implements AutoCloseable {
 
     private void contactLater(EngineEntry prefiller, Fetch fetch) {
         if (!fetch.waitsUntil(EXPOSED_PATIENCE).passed()) {
-            channel.after(EXPOSED_AGAIN, () -> loop.post(() -> contact(prefiller, List.of(fetch))));
+            var alone = List.of(fetch);
+            channel.after(
+                    EXPOSED_AGAIN,
+                    () -> loop.post(() -> orLose(alone, () -> contact(prefiller, alone))));
             return;
         }
         endings.lose(
@@ -278,7 +306,7 @@ public final class DecodeService implements AutoCloseable {
     private void ask(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
         var byRequest = new LinkedHashMap<String, Fetch>();
         group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
-        var message = requests.message(prefiller, byRequest);
+        var message = requests.message(prefiller, address, byRequest);
         var answers =
                 new DecodeAnswers(
                         this,

@@ -23,7 +23,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executor;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -184,21 +183,22 @@ final class EngineDirectory implements AutoCloseable {
             Map<Key, List<Consumer<Answer>>> waiting,
             Consumer<Answer> then,
             Consumer<Answer> first) {
+        Consumer<Answer> tell =
+                answer -> {
+                    var waiters = waiting.remove(key); // the next one asks anew
+                    tell(first, answer);
+                    if (waiters != null) {
+                        waiters.forEach(waiter -> tell(waiter, answer));
+                    }
+                };
         var waiters = waiting.computeIfAbsent(key, _ -> new ArrayList<>());
         waiters.add(then);
         if (waiters.size() > 1) {
             return;
         }
-        Consumer<Answer> tell =
-                answer -> {
-                    waiting.remove(key); // the next one asks anew
-                    tell(first, answer);
-                    waiters.forEach(waiter -> tell(waiter, answer));
-                };
         try {
             threads.newThread(() -> lookUp(key, tell)).start();
-        } catch (RejectedExecutionException
-                | OutOfMemoryError e) { // no thread: those who come later must not wait for it
+        } catch (RuntimeException | Error e) { // those who come later must not wait for it
             tell.accept(new Answer.NotFound(Failure.of(e)));
         }
     }

@@ -186,10 +186,16 @@ final class FetchEndings implements AutoCloseable {
         if (!fetch.end()) {
             return;
         }
-        fetch.runAfterwards();
-        if (fetch.pull().release()) {
-            return;
+        try {
+            fetch.runAfterwards();
+        } finally { // whatever that throws, it has ended
+            if (!fetch.pull().release()) {
+                report(fetch);
+            }
         }
+    }
+
+    private void report(Fetch fetch) {
         var id = fetch.pull().load();
         if (open.remove(id, fetch)) {
             room.give(prefiller(fetch), 0);

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p.decode;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerAddress;
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.backend.mooncake.p2p.copy.TpPairing;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
@@ -22,6 +23,8 @@ import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.toolkit.bounded.RecentMap;
 
 import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -74,6 +77,38 @@ public final class FetchRequests {
     ///   address, or they would not understand the configured generation
     List<String> workers(EngineEntry prefiller) {
         OlderForms.requireUnderstood(settings.generation(), prefiller, rank, kvHeads);
+        var addresses = new ArrayList<String>();
+        var byAddress = new HashMap<String, EngineEntry.Rank>();
+        for (var wanted : ranks(prefiller)) {
+            var address = prefiller.workers().get(wanted);
+            if (address == null) {
+                throw new KvFerryException(
+                        ErrorCode.NOT_FOUND,
+                        "prefiller " + prefiller.engineId() + " lists no worker " + wanted);
+            }
+            var other = byAddress.put(WorkerAddress.canonical(address), wanted);
+            if (other != null) {
+                var spelled = prefiller.workers().get(other);
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE,
+                        "prefiller "
+                                + prefiller.engineId()
+                                + " lists workers "
+                                + other
+                                + " and "
+                                + wanted
+                                + " both at "
+                                + address
+                                + (address.equals(spelled) ? "" : ", also spelled " + spelled)
+                                + "; give each worker a side channel address of its own");
+            }
+            addresses.add(address);
+        }
+        return List.copyOf(addresses);
+    }
+
+    /// The workers that hold parts of our blocks.
+    private TreeSet<EngineEntry.Rank> ranks(EngineEntry prefiller) {
         var partners =
                 TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
         var ranks = new TreeSet<EngineEntry.Rank>();
@@ -86,30 +121,7 @@ public final class FetchRequests {
                 }
             }
         }
-        var byAddress = new LinkedHashMap<String, EngineEntry.Rank>();
-        for (var wanted : ranks) {
-            var address = prefiller.workers().get(wanted);
-            if (address == null) {
-                throw new KvFerryException(
-                        ErrorCode.NOT_FOUND,
-                        "prefiller " + prefiller.engineId() + " lists no worker " + wanted);
-            }
-            var other = byAddress.put(address, wanted);
-            if (other != null) {
-                throw new KvFerryException(
-                        ErrorCode.INCOMPATIBLE,
-                        "prefiller "
-                                + prefiller.engineId()
-                                + " lists workers "
-                                + other
-                                + " and "
-                                + wanted
-                                + " both at "
-                                + address
-                                + "; give each worker a side channel address of its own");
-            }
-        }
-        return List.copyOf(byAddress.keySet());
+        return ranks;
     }
 
     /// Whether both transfer engines know write capabilities.
@@ -118,7 +130,9 @@ public final class FetchRequests {
     }
 
     /// The full form of a request.
-    XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
+    ///
+    /// @param address of the worker that is asked
+    XferMetadata message(EngineEntry prefiller, String address, Map<String, Fetch> byRequest) {
         var blocks = new LinkedHashMap<String, RequestBlocks>();
         var grants = new LinkedHashMap<String, Long>();
         byRequest.forEach((request, fetch) -> {
@@ -135,7 +149,8 @@ public final class FetchRequests {
                                         engine.incarnation(),
                                         settings.abortTimeout().toMillis(),
                                         grants,
-                                        reader))
+                                        reader,
+                                        worker(prefiller, address)))
                         : Optional.empty();
         return new XferMetadata(
                 settings.generation(),
@@ -148,6 +163,16 @@ public final class FetchRequests {
                 rank.ppSize(),
                 layoutId,
                 extension);
+    }
+
+    /// The worker that is listed at an address. Names are not looked up, so another one may be
+    /// there; it refuses then, and does not answer for both.
+    private String worker(EngineEntry prefiller, String address) {
+        return ranks(prefiller).stream()
+                .filter(worker -> address.equals(prefiller.workers().get(worker)))
+                .findFirst()
+                .map(worker -> PeerExtension.worker(worker.tp(), worker.pp()))
+                .orElse("");
     }
 
     /// Why an answer does not show that its prefiller lays out blocks as we do; empty when it does.

@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
@@ -48,7 +49,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
-    /// Of longer transfer ids nothing is kept that a stranger may have made up.
+    /// Of longer transfer ids, which clients may choose, nothing is kept when they have ended.
     private static final int LONGEST_KEPT = 1024;
 
     /// Waiting requests of one host, so that it does not crowd the others out.
@@ -63,6 +64,10 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
 
     private final SideChannel channel;
     private final PlanCache plans;
+
+    /// In the form of [PeerExtension#worker].
+    private final String self;
+
     private final String namespace;
     private final MooncakeSettings settings;
     private final Outbox outbox;
@@ -93,6 +98,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             Outbox outbox) {
         this.channel = channel;
         this.plans = new PlanCache(planner);
+        this.self = planner.worker();
         this.namespace = namespace;
         this.settings = settings;
         this.outbox = outbox;
@@ -150,7 +156,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     /// There will be no KV for this transfer.
     public void withdraw(MooncakePlan.Withdrawal withdrawal) {
         loop.post(() -> {
-            ended.put(withdrawal.transferId(), withdrawal.reason());
+            ended(withdrawal.transferId(), withdrawal.reason());
             var slot = slots.get(withdrawal.transferId());
             if (slot != null && !slot.isReady()) {
                 slots.remove(slot.transferId());
@@ -238,6 +244,13 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                     ErrorCode.INCOMPATIBLE,
                     "D computes other KV than P: model, runner, dtype or block size differ");
         }
+        var meant = message.extension().map(PeerExtension::worker).orElse("");
+        if (!meant.isEmpty() && !meant.equals(self)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "D asks for worker %s of P (tp/pp) at an address of worker %s"
+                            .formatted(meant, self));
+        }
         var refusal = carrier.refusal(message);
         if (refusal.isPresent()) {
             throw new KvFerryException(ErrorCode.INCOMPATIBLE, refusal.get());
@@ -311,7 +324,8 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         if (slot == null && ended.containsKey(transferId)) {
             return Optional.of(String.valueOf(ended.get(transferId)));
         }
-        if (slot != null && !slot.admit()) {
+        var known = slot == null ? abandoned.get(transferId) : slot;
+        if (known != null && !known.admit()) {
             return Optional.of(
                     "transfer "
                             + transferId
@@ -417,7 +431,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         holds.remove(hold);
         if (slot.done()) {
             var reason = "this transfer has been fetched already";
-            ended.put(slot.transferId(), reason);
+            ended(slot.transferId(), reason);
             refuseWaiting(slot, reason); // who came after a revocation
             outbox.complete(
                     hold,
@@ -427,9 +441,16 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                             .orElse(new Completion.Completed(slot.bytes())));
         } else {
             var reason = expired(slot).message();
-            ended.put(slot.transferId(), reason);
+            ended(slot.transferId(), reason);
             refuseWaiting(slot, reason);
             outbox.complete(hold, new Completion.Revoked());
+        }
+    }
+
+    /// Whoever asks for it from now on is refused at once.
+    private void ended(String transferId, String reason) {
+        if (transferId.length() <= LONGEST_KEPT) {
+            ended.put(transferId, reason);
         }
     }
 

@@ -19,18 +19,22 @@ import java.util.Objects;
 ///   knows none
 /// @param reader whoever reads for this decoder, which is not to be written into then; empty for a
 ///   decoder that is written into
+/// @param worker the prefiller worker that is meant, as [#worker(int, int)] writes it; another one
+///   refuses. Empty for a decoder that does not say
 public record PeerExtension(
         String namespace,
         String layout,
         String incarnation,
         long writeWithinMillis,
         Map<String, Long> grants,
-        String reader) {
+        String reader,
+        String worker) {
     public PeerExtension {
         Objects.requireNonNull(namespace, "namespace");
         Objects.requireNonNull(layout, "layout");
         Objects.requireNonNull(incarnation, "incarnation");
         Objects.requireNonNull(reader, "reader");
+        Objects.requireNonNull(worker, "worker");
         grants = Map.copyOf(grants);
         if (writeWithinMillis < 0) {
             throw new IllegalArgumentException("negative kvferry_write_within_ms");
@@ -45,6 +49,22 @@ public record PeerExtension(
             long writeWithinMillis,
             Map<String, Long> grants) {
         this(namespace, layout, incarnation, writeWithinMillis, grants, "");
+    }
+
+    /// Of a decoder that does not say which worker it means.
+    public PeerExtension(
+            String namespace,
+            String layout,
+            String incarnation,
+            long writeWithinMillis,
+            Map<String, Long> grants,
+            String reader) {
+        this(namespace, layout, incarnation, writeWithinMillis, grants, reader, "");
+    }
+
+    /// The position of a worker in its engine.
+    public static String worker(int tpRank, int ppRank) {
+        return tpRank + "/" + ppRank;
     }
 
     /// Order of the dimensions and version of what lies within a block: equal means that bytes of

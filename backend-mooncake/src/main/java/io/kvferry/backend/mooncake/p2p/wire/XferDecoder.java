@@ -70,7 +70,8 @@ public final class XferDecoder {
         KVFERRY_INCARNATION,
         KVFERRY_WRITE_WITHIN_MS,
         KVFERRY_GRANTS,
-        KVFERRY_READER;
+        KVFERRY_READER,
+        KVFERRY_WORKER;
 
         private static final Map<String, Field> BY_KEY = new LinkedHashMap<>();
 
@@ -126,6 +127,7 @@ public final class XferDecoder {
         private long writeWithinMillis;
         private Map<String, Long> grants = Map.of();
         private String reader = "";
+        private String worker = "";
 
         RequestFields(MsgpackFields in) {
             this.in = in;
@@ -160,6 +162,7 @@ public final class XferDecoder {
                 case KVFERRY_WRITE_WITHIN_MS -> writeWithinMillis = in.int64();
                 case KVFERRY_GRANTS -> grants = readGrants();
                 case KVFERRY_READER -> reader = name();
+                case KVFERRY_WORKER -> worker = name();
             }
             return true;
         }
@@ -266,7 +269,8 @@ public final class XferDecoder {
                                             incarnation,
                                             writeWithinMillis,
                                             grants,
-                                            reader))
+                                            reader,
+                                            worker))
                             : Optional.empty();
             return new XferMetadata(
                     generation,

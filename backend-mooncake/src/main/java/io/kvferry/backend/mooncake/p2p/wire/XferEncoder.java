@@ -117,7 +117,10 @@ public final class XferEncoder {
                 + (hasPpSize(message) ? 1 : 0)
                 + (hasLayoutId(message) ? 1 : 0)
                 + message.extension()
-                        .map(extension -> extension.reader().isEmpty() ? 5 : 6)
+                        .map(extension ->
+                                5
+                                        + (extension.reader().isEmpty() ? 0 : 1)
+                                        + (extension.worker().isEmpty() ? 0 : 1))
                         .orElse(0);
     }
 
@@ -206,6 +209,9 @@ public final class XferEncoder {
         }
         if (!extension.reader().isEmpty()) {
             string(out, "kvferry_reader", extension.reader());
+        }
+        if (!extension.worker().isEmpty()) {
+            string(out, "kvferry_worker", extension.worker());
         }
     }
 

@@ -333,6 +333,49 @@ class BootstrapTest {
                 .containsExactly("tcp://127.0.0.1:1");
     }
 
+    @Test
+    void twoRanksOfAnEngineAreNotListedAtTwoSpellingsOfOneAddress() throws Exception {
+        client.register(base, kvferry("e1", 0, 2, "start-1", "tcp://127.0.0.1:1"));
+        for (var spelling : List.of("tcp://localhost:1", "tcp://127.0.0.1:01", "tcp://[::1]:1")) {
+            assertThatThrownBy(
+                            () -> client.register(base, kvferry("e1", 1, 2, "start-1", spelling)))
+                    .hasMessageContaining(spelling + " is that of another rank")
+                    .hasMessageContaining("listed at tcp://127.0.0.1:1");
+        }
+        client.register(base, kvferry("e1", 1, 2, "start-1", "tcp://127.0.0.2:1"));
+        assertThat(entry().complete()).isTrue();
+    }
+
+    /// More workers than are looked at together, of which one of the others lives.
+    @Test
+    void aWorkerThatNobodyHasLookedAtIsNotTakenOut() throws Exception {
+        int size = Probe.TOGETHER + 16;
+        var order = new BootstrapRegistry(() -> 0);
+        for (int rank = 0; rank < size; rank++) {
+            order.offer(kvferry("e1", rank, size, "start-1", "tcp://127.0.0.1:" + rank), "here");
+        }
+        var newcomer = kvferry("e2", 0, 1, "start-2", "tcp://127.0.0.1:9");
+        var holders = ((BootstrapRegistry.Occupied) order.offer(newcomer, "here")).holders();
+        var late = URI.create(holders.get(Probe.TOGETHER)).getPort();
+        try (var worker = new SideChannel("worker")) {
+            var living = worker.listen("127.0.0.1", (_, _) -> {});
+            for (int tries = 0; tries < 5; tries++) { // as in assertClash
+                for (int rank = 0; rank < size; rank++) {
+                    var address = rank == late ? living : "tcp://127.0.0.2:" + (rank + 1);
+                    client.register(base, kvferry("e1", rank, size, "start-1", address));
+                }
+                try {
+                    client.register(base, newcomer);
+                } catch (KvFerryException e) {
+                    assertThat(e).hasMessageContaining("already registered with engine_id e1");
+                    assertThat(entry().workers()).containsValue(living);
+                    return;
+                }
+            }
+            throw new AssertionError("a living worker was taken out each time");
+        }
+    }
+
     /// Its ranks come in any order, and a stranger may add one.
     @Test
     void aRankBehindAGapDoesNotCount() throws Exception {

@@ -162,10 +162,11 @@ class EngineDirectoryTest {
     /// Whoever asked is told, and the next one asks anew.
     @Test
     void aLookupWithoutAThreadFailsAndIsNotTheLast() throws Exception {
-        var refusals = new AtomicInteger(2);
+        var refusals = new AtomicInteger(3);
         ThreadFactory threads =
                 work -> {
                     switch (refusals.getAndDecrement()) {
+                        case 3 -> throw new InternalError("of the JVM");
                         case 2 -> throw new OutOfMemoryError("unable to create native thread");
                         case 1 -> throw new RejectedExecutionException("no carrier");
                         default -> {}
@@ -177,7 +178,7 @@ class EngineDirectoryTest {
                         new EngineDirectory(loop, TestEngine.SOON, Optional.empty(), threads);
                 var server = serving(FreePorts.freePort(), FIRST)) {
             var key = new EngineDirectory.Key("http://127.0.0.1:" + server.port(), "p");
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 3; i++) {
                 loop.post(() -> directory.find(key, answers::add));
                 assertThat(answers.poll(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS))
                         .isInstanceOf(Answer.NotFound.class);

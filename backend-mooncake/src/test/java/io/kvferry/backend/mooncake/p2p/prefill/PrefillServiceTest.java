@@ -262,6 +262,73 @@ class PrefillServiceTest {
         }
     }
 
+    /// Two names of one host lead there, and the decoder takes them for two workers.
+    @Test
+    void aDecoderThatMeansAnotherWorkerIsRefused() throws Exception {
+        try (var p = new Offering()) {
+            p.ready();
+            for (var worker : List.of("1/0", "0/1")) {
+                var astray = new Decoder("astray");
+                p.service.onRequest(
+                        astray,
+                        message(
+                                "r",
+                                new RequestBlocks("x", List.of(new int[] {1})),
+                                1,
+                                new PeerExtension(
+                                        "", "LBHNC", "", 60_000, Map.of(), "reader", worker)));
+                assertThat(next(astray).errMsg()).contains("asks for worker " + worker);
+            }
+            var right = new Decoder("right");
+            p.service.onRequest(
+                    right,
+                    message(
+                            "r",
+                            new RequestBlocks("x", List.of(new int[] {1})),
+                            1,
+                            new PeerExtension("", "LBHNC", "", 60_000, Map.of(), "reader", "0/0")));
+            assertThat(next(right).offers()).hasSize(1);
+        }
+    }
+
+    /// Each leaves a note behind.
+    @Test
+    void thoseWhoAskForATransferAndGoAreCountedToo() throws Exception {
+        try (var p = new Offering()) {
+            for (int i = 0; i <= PrefillSlot.MOST_ASKS; i++) {
+                var gone = new Decoder("gone-" + i);
+                p.asks(gone, 1);
+                p.service.onGone(gone);
+            }
+            var last = new Decoder("last");
+            p.asks(last, 1);
+            var answer = next(last);
+            assertThat(answer.errReqs()).containsExactly("r-last");
+            assertThat(answer.errMsg()).contains("has been asked for 1024 times");
+        }
+    }
+
+    /// Clients choose the ids, and thousands of them are kept.
+    @Test
+    void theEndOfATransferIsKeptUnlessItsIdIsVeryLong() throws Exception {
+        try (var p = new Offering()) {
+            for (int length : new int[] {1024, 1025}) {
+                var transfer = "t".repeat(length);
+                p.service.withdraw(new MooncakePlan.Withdrawal(transfer, "no KV"));
+                var decoder = new Decoder("d");
+                p.service.onRequest(
+                        decoder,
+                        message(
+                                "r",
+                                new RequestBlocks(transfer, List.of(new int[] {1})),
+                                1,
+                                new PeerExtension("", "LBHNC", "", 50, Map.of(), "reader")));
+                assertThat(next(decoder).errMsg())
+                        .contains(length == 1024 ? "no KV" : "Timeout waiting");
+            }
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test

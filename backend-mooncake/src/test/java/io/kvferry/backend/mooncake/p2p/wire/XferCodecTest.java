@@ -275,9 +275,11 @@ class XferCodecTest {
                         plain.regions(),
                         1,
                         0,
-                        Optional.of(new PeerExtension("ns", "LBNHC-1", "abc", 1234, grants)));
+                        Optional.of(
+                                new PeerExtension(
+                                        "ns", "LBNHC-1", "abc", 1234, grants, "reader", "3/1")));
         assertThat(XferDecoder.request(XferEncoder.request(message)).extension())
-                .contains(new PeerExtension("ns", "LBNHC-1", "abc", 1234, grants));
+                .contains(new PeerExtension("ns", "LBNHC-1", "abc", 1234, grants, "reader", "3/1"));
     }
 
     @Test
@@ -404,7 +406,8 @@ class XferCodecTest {
                 "kvferry_namespace",
                 "kvferry_layout",
                 "kvferry_incarnation",
-                "kvferry_reader"
+                "kvferry_reader",
+                "kvferry_worker"
             })
     void refusesNamesThatNothingHas(String field) throws IOException {
         refused(map(field, "h".repeat(1025)), "longer than 1024 characters - at `" + field + "`");
