@@ -227,16 +227,19 @@ public final class Peer {
     Lane borrow(Deadline deadline, DataClient.Job job, Cancellation opening) throws IOException {
         while (true) {
             Lane lane = next(deadline, job, opening);
-            if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
+            if (!lane.used || !isOutOfStep(lane.wire, job.write())) {
                 return lane;
             }
             giveBack(lane, false);
         }
     }
 
+    /// What a peer sent and nobody asked for would pass for its answer to the next request. Answers
+    /// carry no number: what comes after this look and before that answer is not told from it.
+    ///
     /// A WRITE that began on a dead lane cannot be repeated where no fence can be had; a READ can.
-    private static boolean isOutOfStep(Wire wire, boolean write) {
-        return write ? wire.isStale() : wire.hasUnasked();
+    private boolean isOutOfStep(Wire wire, boolean write) {
+        return write && !batches() ? wire.isStale() : wire.hasUnasked();
     }
 
     private Lane next(Deadline deadline, DataClient.Job job, Cancellation opening)
