@@ -69,8 +69,14 @@ public final class Peer {
 
     private volatile Optional<SharedPeer> shared = Optional.empty();
 
-    /// Whether its memory is on this host and could not be attached to.
+    /// Whether its memory is on this host and is not attached to: that failed, or nobody used it.
     private volatile boolean attachFailed;
+
+    /// Not attached to again before.
+    private volatile long attachAfter = System.nanoTime();
+
+    /// When its memory was attached to, or seen to have been used.
+    private volatile long lastShared = System.nanoTime();
 
     Peer(
             String segmentName,
@@ -102,7 +108,7 @@ public final class Peer {
     ///
     /// @return the peer's memory when it is attached now
     Optional<SharedPeer> attachAgain() {
-        if (!attachFailed || dropped) {
+        if (!attachFailed || dropped || System.nanoTime() - attachAfter < 0) {
             return Optional.empty();
         }
         Optional<SharedPeer> attached;
@@ -116,6 +122,7 @@ public final class Peer {
         lock.lock();
         try {
             if (!dropped && shared.isEmpty()) {
+                lastShared = System.nanoTime();
                 shared = attached;
                 return attached;
             }
@@ -124,6 +131,29 @@ public final class Peer {
         }
         attached.ifPresent(SharedPeer::close);
         return Optional.empty();
+    }
+
+    /// Lets go of the peer's memory when no transfer has gone that way for so long. It takes one of
+    /// the few places that the owner has for users, and may not even be this peer's: a peer says
+    /// itself which incarnation it is. It is attached to again after as long.
+    void detachUnused(Duration since) {
+        SharedPeer attached = shared.orElse(null);
+        long now = System.nanoTime();
+        if (attached == null) {
+            return;
+        }
+        if (attached.takeUse()) {
+            lastShared = now;
+        } else if (now - lastShared >= since.toNanos() && attached.closeIfIdle()) {
+            attachAfter = now + since.toNanos();
+            lock.lock();
+            try {
+                shared = Optional.empty();
+                attachFailed = true;
+            } finally {
+                lock.unlock();
+            }
+        }
     }
 
     /// The peer's memory as far as it can be reached on this host, shared or its own.
