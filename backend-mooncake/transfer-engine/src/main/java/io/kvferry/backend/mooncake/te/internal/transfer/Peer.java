@@ -34,10 +34,12 @@ import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
+import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One incarnation of a peer, and its connections ("lanes") to its data port.
@@ -45,6 +47,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
     private static final Logger LOG = LoggerFactory.getLogger(Peer.class);
+    private static final SecureRandom RANDOM = new SecureRandom();
     private static final long LONG_AGO = TimeUnit.DAYS.toNanos(1);
 
     public final String segmentName;
@@ -66,6 +69,10 @@ public final class Peer {
     private volatile long lastLookUp = System.nanoTime() - LONG_AGO;
     private volatile long lastSeen = lastLookUp;
     private final PeerHabit habit = new PeerHabit();
+
+    /// Counts attempts to write from a random number on. Each peer has its own, for a peer that
+    /// knew those of another could end them there.
+    private final AtomicLong tokens = new AtomicLong(RANDOM.nextLong());
 
     private volatile Optional<SharedPeer> shared = Optional.empty();
 
@@ -207,6 +214,12 @@ public final class Peer {
         return receipts()
                 ? new DataClient(regions, segmentName)
                 : new PlainDataClient(regions, segmentName, habit);
+    }
+
+    /// A name for one attempt to write, never 0 nor used before by any engine.
+    long newToken() {
+        long token = tokens.incrementAndGet();
+        return token == 0 ? tokens.incrementAndGet() : token;
     }
 
     public String incarnation() {
