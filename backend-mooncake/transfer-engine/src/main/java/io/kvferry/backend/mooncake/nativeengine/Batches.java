@@ -8,22 +8,20 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.Queue;
 import java.util.concurrent.ArrayBlockingQueue;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 
 /// The transfers of a native engine: submitted on threads that may block in the library, polled by
@@ -40,10 +38,16 @@ final class Batches {
     private final MemorySegment handle;
     private final NativeConfig config;
     private final ThreadPoolExecutor submitters;
-    private final Queue<NativeTransfer> arriving = new ConcurrentLinkedQueue<>();
+
+    /// The last one that the library has begun with and the poller has not seen; the others follow
+    /// by [NativeTransfer#next]. Neither list takes memory.
+    private final AtomicReference<@Nullable NativeTransfer> arriving = new AtomicReference<>();
+
+    /// Of the poller: the first one that it looks after; the others follow likewise.
+    private @Nullable NativeTransfer active;
 
     /// Of the poller.
-    private final List<NativeTransfer> active = new ArrayList<>();
+    private final MemorySegment status = Arena.ofAuto().allocate(TeLibrary.STATUS);
 
     private final AtomicInteger alive = new AtomicInteger();
     private final Thread poller;
@@ -124,15 +128,15 @@ final class Batches {
     }
 
     private void begin(NativeTransfer transfer) {
-        boolean begun = false;
+        boolean begun;
         try {
             if (closing) {
                 transfer.refuse(ErrorCode.CLOSED, "the transfer engine was closed");
             }
             begun = transfer.begin();
         } catch (RuntimeException | Error e) {
-            // Whatever it is, whoever waits must be told.
-            transfer.refuse(ErrorCode.INTERNAL, "the transfer could not begin: " + e);
+            // Whatever it is, whoever waits must be told, and what the library has begun is polled.
+            begun = transfer.failToBegin(e);
         }
         if (!begun) {
             alive.decrementAndGet();
@@ -146,58 +150,77 @@ final class Batches {
         }
     }
 
+    /// Run again where it threw for want of memory, and goes on where it was.
     private void poll() {
-        try (Arena arena = Arena.ofConfined()) {
-            poll(arena.allocate(TeLibrary.STATUS));
-        }
-    }
-
-    private void poll(MemorySegment status) {
         long pause = SHORTEST_PAUSE;
         while (!stopped) {
-            for (NativeTransfer next = arriving.peek(); next != null; next = arriving.peek()) {
-                active.add(next); // before it leaves the queue: there may be no memory
-                arriving.remove();
-            }
-            boolean progress = false;
-            for (int i = active.size() - 1; i >= 0; i--) {
-                if (ended(active.get(i), status)) {
-                    active.remove(i);
-                    alive.decrementAndGet();
-                    progress = true;
-                }
-            }
+            takeArrived();
+            boolean progress = pollActive();
             pause = progress ? SHORTEST_PAUSE : Math.min(pause * 2, LONGEST_PAUSE);
-            if (active.isEmpty()) {
+            if (active == null) {
                 LockSupport.parkNanos(LONGEST_PAUSE * 100);
                 pause = SHORTEST_PAUSE;
             } else {
                 LockSupport.parkNanos(pause);
             }
         }
-        for (NativeTransfer left = arriving.poll(); left != null; left = arriving.poll()) {
+        for (NativeTransfer left = arriving.getAndSet(null); left != null; left = left.next) {
             left.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
         }
     }
 
-    /// Waits for memory to queue it: the library works on it, so somebody has to look after it.
+    /// The library works on it, so somebody has to look after it, also where the heap is full.
     private void arrive(NativeTransfer transfer) {
-        while (true) {
-            try {
-                arriving.add(transfer);
-                return;
-            } catch (OutOfMemoryError _) {
-                LockSupport.parkNanos(LONGEST_PAUSE);
-            }
+        NativeTransfer last;
+        do {
+            last = arriving.get();
+            transfer.next = last;
+        } while (!arriving.compareAndSet(last, transfer));
+    }
+
+    private void takeArrived() {
+        NativeTransfer arrived = arriving.getAndSet(null);
+        while (arrived != null) {
+            NativeTransfer following = arrived.next;
+            arrived.next = active;
+            active = arrived;
+            arrived = following;
         }
     }
 
-    private boolean ended(NativeTransfer transfer, MemorySegment status) {
+    /// Whether one of them has ended.
+    private boolean pollActive() {
+        boolean progress = false;
+        NativeTransfer before = null;
+        for (NativeTransfer each = active; each != null; each = each.next) {
+            if (!ended(each)) {
+                before = each;
+                continue;
+            }
+            if (before == null) {
+                active = each.next;
+            } else {
+                before.next = each.next;
+            }
+            alive.decrementAndGet();
+            progress = true;
+        }
+        return progress;
+    }
+
+    private boolean ended(NativeTransfer transfer) {
         try {
             if (closing) {
                 transfer.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
             }
             return transfer.poll(status, submitters);
+        } catch (OutOfMemoryError e) {
+            if (transfer.isQuiet()) {
+                transfer.abandon(e);
+                return true;
+            }
+            transfer.giveUpIfOverdue();
+            return false; // the library still works on it, and it is polled again
         } catch (RuntimeException | Error e) { // Errors too: the others are polled on
             if (!transfer.isQuiet()) {
                 alive.incrementAndGet(); // for good: the library may touch its memory at any time

@@ -13,6 +13,8 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -46,6 +48,15 @@ final class NativeTransfer implements EngineTransfer {
     /// The library refused it, and has begun with some of its tasks all the same.
     private boolean refused;
 
+    /// Whether the library may work on it.
+    private boolean begun;
+
+    /// Whether the library may have freed the batch, which is no more to be named then.
+    private boolean freed;
+
+    /// The one behind it in a list of [Batches].
+    @Nullable NativeTransfer next;
+
     NativeTransfer(
             NativeTransferEngine engine,
             TeLibrary library,
@@ -59,7 +70,8 @@ final class NativeTransfer implements EngineTransfer {
         this.request = request;
     }
 
-    /// Hands the tasks to the library; false when it is over already.
+    /// Hands the tasks to the library; false when it is over already. Whatever it throws,
+    /// [#failToBegin] is called for.
     boolean begin() {
         if (outcome.isDone()) {
             rest();
@@ -69,13 +81,8 @@ final class NativeTransfer implements EngineTransfer {
             refuse(ErrorCode.TIMEOUT, "the deadline passed before the transfer began");
             return false;
         }
-        try {
-            submit(engine.segment(request.segmentName(), false));
-            return true;
-        } catch (KvFerryException e) {
-            refuse(e.code(), String.valueOf(e.getMessage()));
-            return false;
-        }
+        submit(engine.segment(request.segmentName(), false));
+        return true;
     }
 
     private void submit(int segment) {
@@ -100,14 +107,17 @@ final class NativeTransfer implements EngineTransfer {
                 throw new KvFerryException(
                         ErrorCode.NO_MEMORY, "allocateBatchID(" + tasks + ") failed");
             }
+            begun = true;
+            refused = true; // for all that is known if the call throws
             int rc = tasks == 0 ? 0 : library.submit(handle, batch, requests, tasks);
-            if (rc != 0) {
+            refused = rc != 0;
+            if (refused) {
                 engine.forgetSegment(request.segmentName());
+                begun = !free();
                 KvFerryException why = refusal(rc);
-                if (library.freeBatch(handle, batch) == 0) {
+                if (!begun) {
                     throw why;
                 }
-                refused = true;
                 giveUp(why.code(), String.valueOf(why.getMessage()));
             }
         }
@@ -129,10 +139,11 @@ final class NativeTransfer implements EngineTransfer {
 
     /// Looks at the tasks that are not known to be terminal; true when the batch is freed.
     ///
-    /// @param status room for one status
+    /// @param status room for one status Called again where it threw for want of memory.
+    ///
     /// @throws KvFerryException when the library breaks its contract
     boolean poll(MemorySegment status, Executor notifying) {
-        while (polled < tasks) {
+        while (polled < tasks && !freed) {
             status.fill((byte) 0);
             int rc = library.status(handle, batch, polled, status);
             if (rc != 0 && refused) {
@@ -146,9 +157,7 @@ final class NativeTransfer implements EngineTransfer {
             if (state != TeLibrary.COMPLETED
                     && state != TeLibrary.FAILED
                     && state != TeLibrary.TIMED_OUT) {
-                if (request.deadline().passed()) {
-                    giveUp(ErrorCode.TIMEOUT, "the deadline passed");
-                }
+                giveUpIfOverdue();
                 return false;
             }
             if (state != TeLibrary.COMPLETED && firstFailed < 0) {
@@ -156,19 +165,13 @@ final class NativeTransfer implements EngineTransfer {
             }
             polled++;
         }
-        int rc = library.freeBatch(handle, batch);
-        if (refused) {
-            if (rc == 0) {
-                rest();
-            }
-            return rc == 0;
-        }
-        if (rc != 0) {
-            throw new KvFerryException(
-                    ErrorCode.INTERNAL,
-                    "freeBatchID returned " + rc + " after the last task ended");
+        if (!freed && !free()) {
+            return false;
         }
         rest();
+        if (refused) {
+            return true;
+        }
         if (firstFailed >= 0) {
             engine.forgetSegment(request.segmentName());
             outcome.complete(
@@ -185,6 +188,19 @@ final class NativeTransfer implements EngineTransfer {
             complete(notifying);
         }
         return true;
+    }
+
+    /// False when the library still works on what it refused.
+    private boolean free() {
+        freed = true; // before: whatever the call throws, it is not to be made again
+        int rc = library.freeBatch(handle, batch);
+        if (rc != 0 && !refused) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL,
+                    "freeBatchID returned " + rc + " after the last task ended");
+        }
+        freed = rc == 0;
+        return freed;
     }
 
     private void complete(Executor notifying) {
@@ -230,7 +246,33 @@ final class NativeTransfer implements EngineTransfer {
 
     /// Ends it for the caller; the library may go on.
     void giveUp(ErrorCode code, String message) {
-        outcome.complete(new Failed(new Failure(code, message), -1));
+        if (outcome.isDone()) {
+            return;
+        }
+        EngineOutcome end;
+        try {
+            end = new Failed(new Failure(code, message), -1);
+        } catch (OutOfMemoryError e) { // the library still has it: the poller goes on with it
+            end = UNDESCRIBED;
+        }
+        outcome.complete(end);
+    }
+
+    void giveUpIfOverdue() {
+        if (request.deadline().passed()) {
+            giveUp(ErrorCode.TIMEOUT, "the deadline passed");
+        }
+    }
+
+    /// What happened in [#begin] ends it for the caller.
+    ///
+    /// @return whether the library may work on it, so that it has to be polled
+    boolean failToBegin(Throwable why) {
+        abandon(why);
+        if (!begun) {
+            rest();
+        }
+        return begun;
     }
 
     /// Ends it without ever being quiesced: the library may touch the buffers at any time.

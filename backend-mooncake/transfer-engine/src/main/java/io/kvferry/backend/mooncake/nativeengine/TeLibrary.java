@@ -282,6 +282,9 @@ final class TeLibrary {
     }
 
     private static AssertionError broken(String function, Throwable t) {
+        if (t instanceof OutOfMemoryError full) { // of the call's arguments or result
+            throw full;
+        }
         return new AssertionError(function + " does not throw", t);
     }
 }

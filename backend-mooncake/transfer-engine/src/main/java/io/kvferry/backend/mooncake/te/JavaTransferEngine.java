@@ -43,7 +43,6 @@ import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.security.SecureRandom;
 import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
@@ -52,7 +51,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 
 /// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
 ///
@@ -148,7 +146,6 @@ public final class JavaTransferEngine implements TransferEngine {
                         peers,
                         notifier,
                         helpers,
-                        new AtomicLong(new SecureRandom().nextLong()),
                         segmentName,
                         incarnation,
                         grants,

@@ -14,6 +14,8 @@ import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
 import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.Map;
@@ -110,6 +112,36 @@ class BatchFramesTest {
             assertThat(sent)
                     .startsWith(hex("1000000000000000 02000000 01000000 c1"))
                     .endsWith(zeros(48) + "41".repeat(16) + SUM + zeros(60));
+        }
+    }
+
+    /// Whoever names the token of an attempt to write has it refused.
+    @Test
+    void whatIsWrittenToOnePeerDoesNotTellTheTokensForAnother() throws Exception {
+        try (var engine = engine(false)) {
+            var near = engine.allocate(4096);
+            long first = token(engine, near);
+            long second = token(engine, near);
+            assertThat(Math.abs(second - first)).isGreaterThan(1L << 32);
+        }
+    }
+
+    /// Of a WRITE to a peer that nothing has been written to.
+    private static long token(JavaTransferEngine engine, RegisteredMemory near) throws Exception {
+        var written = new CompletableFuture<byte[]>();
+        try (var peer =
+                ScriptedPeer.ofKvferry(
+                        INCARNATION,
+                        (in, out) -> {
+                            written.complete(in.readNBytes(128 + 16));
+                            out.write(bytes(ACCEPTED));
+                            in.skipNBytes(1);
+                        })) {
+            assertThat(engine.transfer(request(Operation.WRITE, peer, twoRanges(near))))
+                    .isInstanceOf(Completed.class);
+            return ByteBuffer.wrap(written.get(60, TimeUnit.SECONDS))
+                    .order(ByteOrder.LITTLE_ENDIAN)
+                    .getLong(40);
         }
     }
 

@@ -4,12 +4,14 @@
 // polled to its end, notifications are passed by value, a task needs some polls. Some lengths
 // misbehave: length 666 fails, length 777 never ends until a task of length 778 was submitted, and
 // does not again after one of length 779; nothing is known of a task of length 781;
-// one of length 782 is refused when those before it have begun.
+// one of length 782 is refused when those before it have begun; one of length 783 is not begun before the first byte
+// at its source is set.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
+#include <unistd.h>
 
 struct transfer_request { int opcode; void *source; int32_t target_id; uint64_t target_offset; uint64_t length; };
 struct transfer_status { int status; uint64_t transferred_bytes; };
@@ -113,6 +115,8 @@ uint64_t allocateBatchID(void *engine, size_t capacity) {
 }
 
 int submitTransfer(void *engine, uint64_t id, struct transfer_request *requests, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        while (requests[i].length == 783 && *(volatile char *) requests[i].source == 0) usleep(1000);
     LOCKED;
     (void) engine;
     struct batch *b = (struct batch *) id;

@@ -45,6 +45,11 @@ public final class UseGate {
         return (state.getAndUpdate(seen -> seen | CLOSED) & CLOSED) == 0;
     }
 
+    /// As [#close], if nobody is inside; false otherwise.
+    public boolean closeIfIdle() {
+        return state.compareAndSet(0, CLOSED);
+    }
+
     public boolean isClosed() {
         return state.get() < 0;
     }

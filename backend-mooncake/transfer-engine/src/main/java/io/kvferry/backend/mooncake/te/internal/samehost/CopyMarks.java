@@ -21,11 +21,18 @@ public final class CopyMarks {
     private final UseGate gate = new UseGate();
     private final AtomicInteger free = new AtomicInteger((1 << ControlPage.MARKS) - 1);
     private final AtomicLong copies = new AtomicLong();
+    private final Runnable over;
+
+    CopyMarks(ControlPage control, int user) {
+        this(control, user, () -> {});
+    }
 
     /// @param user whose marks they are; nobody else writes them
-    CopyMarks(ControlPage control, int user) {
+    /// @param over run by the last copy after [#close]; possibly by several that end together
+    CopyMarks(ControlPage control, int user, Runnable over) {
         this.control = control;
         this.user = user;
+        this.over = over;
         for (int mark = 0; mark < ControlPage.MARKS; mark++) {
             control.setWord(user, mark, 0);
         }
@@ -38,7 +45,7 @@ public final class CopyMarks {
         }
         int mark = take();
         if (mark < 0) {
-            gate.exit();
+            leave();
         } else {
             control.setMarkGrant(user, mark, ControlPage.ANY_GRANT);
         }
@@ -59,7 +66,14 @@ public final class CopyMarks {
     public void exit(int mark) {
         control.setWord(user, mark, 0);
         free.getAndUpdate(seen -> seen | 1 << mark);
+        leave();
+    }
+
+    private void leave() {
         gate.exit();
+        if (gate.isOver()) {
+            over.run();
+        }
     }
 
     private int take() {
@@ -100,6 +114,11 @@ public final class CopyMarks {
     /// No more copies; false when it was closed before.
     boolean close() {
         return gate.close();
+    }
+
+    /// As [#close], if nobody copies; false otherwise.
+    boolean closeIfIdle() {
+        return gate.closeIfIdle();
     }
 
     /// After [#close]: whether the last copy ended in time.

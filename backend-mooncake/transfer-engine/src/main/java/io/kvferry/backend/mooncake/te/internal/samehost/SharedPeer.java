@@ -22,6 +22,7 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// The using side of the same-host path: a peer's shared regions, mapped into this process, and
 /// where the kernel permits it the peer's own memory, see [SameHostTransfer]. See [ControlPage] for
@@ -45,6 +46,12 @@ public final class SharedPeer implements AutoCloseable {
     private final @Nullable MappedCopier[] mapped = new @Nullable MappedCopier[ControlPage.MARKS];
     private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.MARKS];
 
+    /// Whether a transfer went this way since the last look.
+    private volatile boolean used;
+
+    /// Whether its place has been given back.
+    private final AtomicBoolean left = new AtomicBoolean();
+
     private SharedPeer(
             SharedFolder folder,
             SharedLocks ownerLocks,
@@ -58,7 +65,7 @@ public final class SharedPeer implements AutoCloseable {
         this.locks = locks;
         this.lock = lock;
         this.control = control;
-        this.marks = new CopyMarks(control, user);
+        this.marks = new CopyMarks(control, user, this::letGo);
         this.regions = new SharedRegions(folder, control, marks);
         this.process = crossMemory ? attachProcess() : Optional.empty();
     }
@@ -220,6 +227,20 @@ public final class SharedPeer implements AutoCloseable {
                         .formatted(bytes, address));
     }
 
+    /// A transfer goes this way.
+    public void use() {
+        if (!used) {
+            used = true;
+        }
+    }
+
+    /// Whether a transfer went this way since the last call.
+    public boolean takeUse() {
+        boolean was = used;
+        used = false;
+        return was;
+    }
+
     /// Whether the owner's engine is open and its process runs. Costs a system call.
     public boolean isAlive() {
         return control.isOpen() && ownerLives();
@@ -243,22 +264,44 @@ public final class SharedPeer implements AutoCloseable {
     /// in the background.
     @Override
     public void close() {
+        close(LAST_COPY);
+    }
+
+    /// @param patience with copies under way; beyond it the last of them lets go of the peer
+    void close(Duration patience) {
         if (marks.close()) {
             // The lock says that this user lives, so it is kept until the last copy is done; memory
             // copies are short.
-            boolean idle = marks.awaitIdle(Deadline.in(LAST_COPY));
+            boolean idle = marks.awaitIdle(Deadline.in(patience));
             regions.close();
             if (!idle) {
-                LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), LAST_COPY);
+                LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), patience);
                 return;
             }
-            try {
-                lock.release();
-                locks.close();
-                ownerLocks.close();
-            } catch (IOException e) {
-                LOG.warn("detaching from {} failed: {}", folder.incarnation(), e.toString());
-            }
+            letGo();
+        }
+    }
+
+    /// As [#close], if nothing is being copied; false otherwise.
+    public boolean closeIfIdle() {
+        boolean closes = marks.closeIfIdle();
+        if (closes) {
+            regions.close();
+            letGo();
+        }
+        return closes;
+    }
+
+    private void letGo() {
+        if (!left.compareAndSet(false, true)) {
+            return;
+        }
+        try {
+            lock.release();
+            locks.close();
+            ownerLocks.close();
+        } catch (IOException e) {
+            LOG.warn("detaching from {} failed: {}", folder.incarnation(), e.toString());
         }
     }
 }

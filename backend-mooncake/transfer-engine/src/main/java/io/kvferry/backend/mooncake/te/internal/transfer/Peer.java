@@ -34,10 +34,12 @@ import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
+import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One incarnation of a peer, and its connections ("lanes") to its data port.
@@ -45,6 +47,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: any thread; a borrowed lane belongs to the borrower.
 public final class Peer {
     private static final Logger LOG = LoggerFactory.getLogger(Peer.class);
+    private static final SecureRandom RANDOM = new SecureRandom();
     private static final long LONG_AGO = TimeUnit.DAYS.toNanos(1);
 
     public final String segmentName;
@@ -67,10 +70,20 @@ public final class Peer {
     private volatile long lastSeen = lastLookUp;
     private final PeerHabit habit = new PeerHabit();
 
+    /// Counts attempts to write from a random number on. Each peer has its own, for a peer that
+    /// knew those of another could end them there.
+    private final AtomicLong tokens = new AtomicLong(RANDOM.nextLong());
+
     private volatile Optional<SharedPeer> shared = Optional.empty();
 
-    /// Whether its memory is on this host and could not be attached to.
+    /// Whether its memory is on this host and is not attached to: that failed, or nobody used it.
     private volatile boolean attachFailed;
+
+    /// Not attached to again before.
+    private volatile long attachAfter = System.nanoTime();
+
+    /// When its memory was attached to, or seen to have been used.
+    private volatile long lastShared = System.nanoTime();
 
     Peer(
             String segmentName,
@@ -102,7 +115,7 @@ public final class Peer {
     ///
     /// @return the peer's memory when it is attached now
     Optional<SharedPeer> attachAgain() {
-        if (!attachFailed || dropped) {
+        if (!attachFailed || dropped || System.nanoTime() - attachAfter < 0) {
             return Optional.empty();
         }
         Optional<SharedPeer> attached;
@@ -116,6 +129,7 @@ public final class Peer {
         lock.lock();
         try {
             if (!dropped && shared.isEmpty()) {
+                lastShared = System.nanoTime();
                 shared = attached;
                 return attached;
             }
@@ -124,6 +138,29 @@ public final class Peer {
         }
         attached.ifPresent(SharedPeer::close);
         return Optional.empty();
+    }
+
+    /// Lets go of the peer's memory when no transfer has gone that way for so long. It takes one of
+    /// the few places that the owner has for users, and may not even be this peer's: a peer says
+    /// itself which incarnation it is. It is attached to again after as long.
+    void detachUnused(Duration since) {
+        SharedPeer attached = shared.orElse(null);
+        long now = System.nanoTime();
+        if (attached == null) {
+            return;
+        }
+        if (attached.takeUse()) {
+            lastShared = now;
+        } else if (now - lastShared >= since.toNanos() && attached.closeIfIdle()) {
+            attachAfter = now + since.toNanos();
+            lock.lock();
+            try {
+                shared = Optional.empty();
+                attachFailed = true;
+            } finally {
+                lock.unlock();
+            }
+        }
     }
 
     /// The peer's memory as far as it can be reached on this host, shared or its own.
@@ -179,6 +216,12 @@ public final class Peer {
                 : new PlainDataClient(regions, segmentName, habit);
     }
 
+    /// A name for one attempt to write, never 0 nor used before by any engine.
+    long newToken() {
+        long token = tokens.incrementAndGet();
+        return token == 0 ? tokens.incrementAndGet() : token;
+    }
+
     public String incarnation() {
         return document.extension().incarnation();
     }
@@ -227,16 +270,19 @@ public final class Peer {
     Lane borrow(Deadline deadline, DataClient.Job job, Cancellation opening) throws IOException {
         while (true) {
             Lane lane = next(deadline, job, opening);
-            if (!lane.used || batches() || !isOutOfStep(lane.wire, job.write())) {
+            if (!lane.used || !isOutOfStep(lane.wire, job.write())) {
                 return lane;
             }
             giveBack(lane, false);
         }
     }
 
+    /// What a peer sent and nobody asked for would pass for its answer to the next request. Answers
+    /// carry no number: what comes after this look and before that answer is not told from it.
+    ///
     /// A WRITE that began on a dead lane cannot be repeated where no fence can be had; a READ can.
-    private static boolean isOutOfStep(Wire wire, boolean write) {
-        return write ? wire.isStale() : wire.hasUnasked();
+    private boolean isOutOfStep(Wire wire, boolean write) {
+        return write && !batches() ? wire.isStale() : wire.hasUnasked();
     }
 
     private Lane next(Deadline deadline, DataClient.Job job, Cancellation opening)

@@ -275,6 +275,7 @@ public final class PeerTable {
                 peer.sweep(RESTS, LONGEST_REST);
                 peer.attachAgain().ifPresent(shared -> watch(peer, shared));
                 peer.shared().ifPresent(SharedPeer::follow);
+                peer.detachUnused(FORGOTTEN_AFTER);
                 if (peer.isUnused(FORGOTTEN_AFTER)) {
                     drop(peer);
                 }
@@ -296,10 +297,10 @@ public final class PeerTable {
     }
 
     private boolean stillThere(Peer peer, SharedPeer shared) {
-        if (peer.isDropped()) {
+        boolean lives = shared.isAlive();
+        if (peer.isDropped() || shared.marks().isClosed()) { // let go of, maybe just now
             return false;
         }
-        boolean lives = shared.isAlive();
         if (!lives) { // not on the clock's thread: the end waits for copies that are under way
             var _ = Thread.ofVirtual().name("kvferry-te-drop").start(() -> drop(peer));
         }

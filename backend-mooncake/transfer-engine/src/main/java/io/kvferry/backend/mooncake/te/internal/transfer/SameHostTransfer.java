@@ -74,6 +74,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
             if (way.isEmpty()) {
                 return way;
             }
+            peer.use();
             boolean mapped = way.get().equals(MAPPED);
             var caller = Thread.currentThread();
             runner.run(

@@ -31,6 +31,10 @@ final class SliceRunner {
     private boolean late;
     private boolean stopped;
     private volatile @Nullable KvFerryException failure;
+
+    /// Whether a thread left what it had claimed, possibly without memory to say why.
+    private volatile boolean broken;
+
     private volatile @Nullable ErrorCode givenUp;
 
     /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread looks for so long
@@ -71,6 +75,10 @@ final class SliceRunner {
             // Shares may have been skipped.
             throw new KvFerryException(reason, "the transfer was given up");
         }
+        if (broken) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "a part of a transfer failed without a description");
+        }
     }
 
     /// A helper that comes when the transfer is over finds nothing to do and touches nothing.
@@ -104,6 +112,7 @@ final class SliceRunner {
             fail(e);
         } catch (RuntimeException | Error e) {
             // Errors too: a slice that did not run must not pass for one that did.
+            broken = true;
             fail(new KvFerryException(ErrorCode.INTERNAL, "a part of a transfer failed: " + e, e));
         }
     }
@@ -208,6 +217,6 @@ final class SliceRunner {
     }
 
     boolean ended() {
-        return failure != null || givenUp != null;
+        return failure != null || givenUp != null || broken;
     }
 }

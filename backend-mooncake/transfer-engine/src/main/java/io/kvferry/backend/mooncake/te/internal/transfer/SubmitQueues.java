@@ -74,7 +74,7 @@ public final class SubmitQueues {
                 threads.execute(() -> runAndGoOn(peer, turn));
                 return;
             } catch (RejectedExecutionException | OutOfMemoryError e) { // the latter: no thread
-                task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer to " + peer);
+                task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer");
             }
         }
     }

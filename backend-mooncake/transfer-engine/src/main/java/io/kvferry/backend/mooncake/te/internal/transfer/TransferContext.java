@@ -8,14 +8,12 @@ import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 
 import java.util.concurrent.Executor;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
 
 /// The parts of an engine that every transfer needs.
 ///
 /// @param helpers runs the further shares of a large transfer; may refuse, the first thread does
 ///   them then
-/// @param tokens counts attempts to write from a random number on
 /// @param closing whether the engine is being closed
 public record TransferContext(
         EngineConfig config,
@@ -25,17 +23,10 @@ public record TransferContext(
         PeerTable peers,
         Notifier notifier,
         Executor helpers,
-        AtomicLong tokens,
         String segmentName,
         String incarnation,
         GrantTable grants,
         BooleanSupplier closing) {
-    /// A name for one attempt to write, never 0 nor used before by any engine.
-    long newToken() {
-        long token = tokens.incrementAndGet();
-        return token == 0 ? tokens.incrementAndGet() : token;
-    }
-
     boolean own(String name) {
         return name.equals(segmentName) || name.equals("/" + segmentName);
     }

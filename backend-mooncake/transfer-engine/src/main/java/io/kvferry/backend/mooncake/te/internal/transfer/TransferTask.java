@@ -135,7 +135,13 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
 
     /// Ends a transfer that never ran.
     void fail(ErrorCode code, String message) {
-        outcome.complete(new Failed(new Failure(code, message), -1));
+        Failed end;
+        try {
+            end = new Failed(new Failure(code, message), -1);
+        } catch (OutOfMemoryError e) { // those that wait behind it must have their turn
+            end = NO_MEMORY;
+        }
+        outcome.complete(end);
         quiet.complete(null);
     }
 

@@ -61,7 +61,7 @@ final class UnsettledWrites {
     /// @param named whether the peer knows attempts by their tokens
     /// @return its token, 0 where it has none
     long begin(int slice, boolean named) {
-        long token = named ? context.newToken() : 0;
+        long token = named ? peer.newToken() : 0;
         tokens[slice] = token;
         return token;
     }

@@ -224,6 +224,28 @@ class SharedPeerTest {
         attach().close();
     }
 
+    /// There are few places, and the process may live for long.
+    @Test
+    void aCopyThatOutlastsItsPeerGivesThePlaceBackWhenItEnds() throws IOException {
+        for (int i = 0; i <= ControlPage.USERS; i++) {
+            var peer = attach();
+            int copying = peer.marks().enter();
+            peer.close(Duration.ofMillis(1));
+            peer.marks().exit(copying);
+        }
+    }
+
+    @Test
+    void aPeerThatIsBeingCopiedToIsNotLetGoOf() throws IOException {
+        try (var peer = attach()) {
+            int copying = peer.marks().enter();
+            assertThat(peer.closeIfIdle()).isFalse();
+            peer.marks().exit(copying);
+            assertThat(peer.closeIfIdle()).isTrue();
+            assertThat(peer.marks().enter()).isNegative();
+        }
+    }
+
     @Test
     void aPeerForWhomNoPlaceIsLeftIsToldSo() throws IOException {
         try (var locks = SharedLocks.open(files.users())) {

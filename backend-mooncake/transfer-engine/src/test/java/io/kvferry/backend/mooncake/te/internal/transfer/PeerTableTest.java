@@ -314,6 +314,45 @@ class PeerTableTest {
         }
     }
 
+    /// Whoever names the incarnation of another engine has every process that asks it take a place
+    /// there.
+    @Test
+    void anAttachmentThatNoTransferUsesKeepsNoPlace() throws Exception {
+        var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
+        var client = new HandshakeClient(SOON, SOON, 1 << 20);
+        var directory = new SegmentDirectory(config, client, () -> new byte[0]);
+        var names = new String[1];
+        try (var watchdog = new Watchdog("test");
+                var scripted = new ScriptedPeer(_ -> handshake(names[0]));
+                var _ = SharedOwner.create(folder, INCARNATION, false).orElseThrow()) {
+            names[0] = scripted.name();
+            int places = freePlaces();
+            var table = new PeerTable(directory, config, watchdog);
+            var peer = table.find(names[0], Deadline.in(SOON), new Cancellation());
+            assertThat(freePlaces()).isEqualTo(places - 1);
+            peer.detachUnused(Duration.ofHours(1));
+            assertThat(freePlaces()).isEqualTo(places - 1);
+
+            var used = peer.shared().orElseThrow();
+            used.use();
+            peer.detachUnused(Duration.ZERO);
+            assertThat(peer.shared()).as("was used").isPresent();
+
+            int copying = used.marks().enter();
+            peer.detachUnused(Duration.ZERO);
+            assertThat(peer.shared()).as("a copy is under way").isPresent();
+            used.marks().exit(copying);
+
+            peer.detachUnused(Duration.ZERO);
+            assertThat(freePlaces()).isEqualTo(places);
+            assertThat(peer.isUnused(Duration.ZERO)).isTrue();
+            assertThat(peer.isDropped()).isFalse();
+            assertThat(peer.attachAgain()).as("what it may share by then").isPresent();
+            peer.detachUnused(Duration.ZERO);
+            table.close();
+        }
+    }
+
     /// For processes that attach to the shared memory.
     private int freePlaces() {
         var attached = new ArrayList<SharedPeer>();

@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataClient;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
 import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
@@ -37,6 +38,7 @@ import java.util.concurrent.TimeUnit;
 class PeerTest {
     private static final Duration SOON = Duration.ofSeconds(30);
     private static final Duration LONG = Duration.ofHours(1);
+    private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
     private static final Path FLAGS = Path.of("/proc/self/fdinfo");
 
@@ -76,10 +78,14 @@ class PeerTest {
     }
 
     static Peer peer(int port, EngineConfig config, Watchdog watchdog) {
+        return peer(port, config, watchdog, Extension.NONE);
+    }
+
+    private static Peer peer(
+            int port, EngineConfig config, Watchdog watchdog, Extension extension) {
         return new Peer(
                 "there",
-                new SegmentDocument(
-                        "there", "tcp", port, 2, List.of(), SegmentDocument.Extension.NONE),
+                new SegmentDocument("there", "tcp", port, 2, List.of(), extension),
                 new HostPort("127.0.0.1", port),
                 config,
                 watchdog);
@@ -257,6 +263,31 @@ class PeerTest {
             assertThat(next.wire.isExpired()).isFalse();
             peer.giveBack(next, true);
             peer.drop();
+        }
+    }
+
+    /// It would pass for the answer to the next batch.
+    @Test
+    void aConnectionOnWhichABatchPeerSentWhatNobodyAskedForIsNotUsedAgain() throws Exception {
+        var extension = new Extension(Extension.VERSION, INCARNATION, false);
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), EngineConfig.defaults(), watchdog, extension);
+            var lane = peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
+            try (var accepted = server.accept()) {
+                peer.giveBack(lane, true);
+                accepted.getOutputStream().write(new byte[64]); // when the transfer is over
+                var limit = Deadline.in(SOON);
+                while (!lane.wire.hasUnasked()) {
+                    assertThat(limit.passed()).isFalse();
+                    Thread.onSpinWait();
+                }
+                var next = peer.borrow(Deadline.in(SOON), new Idle(), new Cancellation());
+                assertThat(next).isNotSameAs(lane);
+                assertThat(peer.lanes()).isEqualTo(1);
+                peer.giveBack(next, true);
+                peer.drop();
+            }
         }
     }
 

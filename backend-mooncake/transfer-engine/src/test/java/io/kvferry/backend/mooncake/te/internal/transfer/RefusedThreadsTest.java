@@ -35,7 +35,6 @@ import java.util.Random;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 
 /// Transfers of any size, some of them cancelled, while threads are refused at random: each ends,
 /// what it says is moved is moved, and nothing is written under a grant that has ended.
@@ -103,7 +102,6 @@ class RefusedThreadsTest {
                     }
                     pool.execute(work);
                 },
-                new AtomicLong(random.nextLong()),
                 "here",
                 "",
                 new GrantTable(),

@@ -95,6 +95,41 @@ class SliceRunnerTest {
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.CANCELLED));
     }
 
+    /// As where the heap is full.
+    @Test
+    void aPartThatFailsWithoutADescriptionDoesNotPassForCopied() {
+        var runner = new SliceRunner(Slice.cut(Ranges.of(0, 0, 1 << 20), 2), 50);
+        var caller = Thread.currentThread();
+        var came = new CountDownLatch(1);
+        Throwable end =
+                catchThrowable(() ->
+                        runner.run(
+                                2,
+                                helper -> Thread.ofVirtual().start(helper),
+                                () -> {
+                                    if (Thread.currentThread() == caller) {
+                                        await(came);
+                                    } else {
+                                        came.countDown();
+                                        throw new Undescribed();
+                                    }
+                                },
+                                () -> {}));
+        assertThat(end)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INTERNAL));
+    }
+
+    private static final class Undescribed extends Error {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        public String toString() {
+            throw new OutOfMemoryError("by the test");
+        }
+    }
+
     private static void awaitAwake(CountDownLatch latch) {
         while (latch.getCount() > 0) {
             Thread.yield();

@@ -22,7 +22,6 @@ import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BooleanSupplier;
 
@@ -46,7 +45,6 @@ class SubmitQueuesTest {
                 new PeerTable(directory, config, watchdog),
                 new Notifier(directory, client, 1, 1024),
                 Runnable::run,
-                new AtomicLong(),
                 "here",
                 "",
                 new GrantTable(),
