@@ -140,7 +140,7 @@ public final class DecodeService implements AutoCloseable {
         try {
             step.run();
         } catch (RuntimeException | Error e) {
-            LoopReport.error(LOG, "loads fail that could not be begun", e);
+            LoopReport.ERROR.log(LOG, "loads fail that could not be begun", e);
             for (var fetch : group) {
                 if (!fetch.ended()) {
                     // One worker may have been asked by now, and no other will be.

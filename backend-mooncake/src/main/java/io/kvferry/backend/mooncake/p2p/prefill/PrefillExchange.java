@@ -85,9 +85,15 @@ final class PrefillExchange {
         end();
     }
 
-    /// @param action runs once when it is over: every id answered, or nobody there to answer to
+    /// @param action runs once when it is over, behind those that were given before: every id
+    ///   answered, or nobody there to answer to
     void afterwards(Runnable action) {
-        afterwards = action;
+        var before = afterwards;
+        afterwards =
+                () -> {
+                    before.run();
+                    action.run();
+                };
         if (gone || open.isEmpty()) {
             end();
         }

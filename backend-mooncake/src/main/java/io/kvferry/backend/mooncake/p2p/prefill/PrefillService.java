@@ -21,11 +21,15 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -46,6 +50,8 @@ import java.util.function.BiConsumer;
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 public final class PrefillService implements SideChannel.Requests, AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(PrefillService.class);
+
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
@@ -139,16 +145,14 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                 return;
             }
             ended.remove(send.transferId());
+            holds.put(send.hold(), slot); // before it serves: a revocation must find it
             slot.ready(send.hold(), send.blocks());
-            holds.put(send.hold(), slot);
             var asks = List.copyOf(slot.waiting());
             slot.waiting().clear();
             // All count before the first one ends, or the hold would end under the others.
             asks.forEach(slot::begin);
-            asks.forEach(ask -> {
-                left(ask);
-                pushes.add(slot, ask);
-            });
+            asks.forEach(ask -> pushes.add(slot, ask));
+            asks.forEach(this::left);
             settle(slot); // whoever wanted it may have gone
         });
     }
@@ -276,8 +280,30 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                     List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
             return;
         }
+        exchange.afterwards(() -> room.give(asker.host(), cost));
+        try {
+            ask(asker, exchange, patience.earlier(writeBy));
+        } catch (RuntimeException | Error e) { // want of memory: it must leave nothing behind
+            LoopReport.ERROR.log(LOG, "requests of a decoder fail that could not be taken up", e);
+            try {
+                takeWaiting(exchange, (slot, ask) -> dealtWith(slot, ask, Failure.of(e)));
+                exchange.failed(List.copyOf(message.reqBlocks().keySet()), e.toString());
+            } finally {
+                exchange.gone();
+            }
+        }
+        if (exchange.isOpen()
+                && message.reqBlocks().values().stream()
+                        .anyMatch(wanted -> isComputed(wanted.transferId()))) {
+            carrier.prepare(message); // the exchange has its timer by now, whatever this does
+        }
+    }
+
+    /// Takes up all requests of an exchange, or answers them.
+    private void ask(SideChannel.Asker asker, PrefillExchange exchange, Deadline limit) {
         var refused = new LinkedHashMap<String, List<String>>();
-        message.reqBlocks()
+        exchange.message()
+                .reqBlocks()
                 .forEach((request, wanted) ->
                         ask(new Ask(exchange, request, wanted))
                                 .ifPresent(reason ->
@@ -285,27 +311,18 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                                                 .add(request)));
         refused.forEach((reason, requests) -> exchange.failed(requests, reason));
         if (!exchange.isOpen()) {
-            room.give(asker.host(), cost);
-        } else {
-            var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
-            open.add(exchange);
-            var timer =
-                    channel.after(
-                            patience.earlier(writeBy).remaining(),
-                            () -> loop.post(() -> timeOut(exchange)));
-            exchange.afterwards(() -> {
-                timer.cancel();
-                room.give(asker.host(), cost);
-                open.remove(exchange);
-                if (open.isEmpty()) {
-                    exchanges.remove(asker, open);
-                }
-            });
-            if (message.reqBlocks().values().stream()
-                    .anyMatch(wanted -> isComputed(wanted.transferId()))) {
-                carrier.prepare(message); // the exchange has its timer by now, whatever this does
-            }
+            return;
         }
+        var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
+        open.add(exchange);
+        var timer = channel.after(limit.remaining(), () -> loop.post(() -> timeOut(exchange)));
+        exchange.afterwards(() -> {
+            timer.cancel();
+            open.remove(exchange);
+            if (open.isEmpty()) {
+                exchanges.remove(asker, open);
+            }
+        });
     }
 
     /// Whether a prefill has begun and is not done. For other transfers no address is looked up: a
@@ -413,11 +430,14 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     }
 
     private void pushed(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem) {
-        slot.end(ask, bytes, problem);
-        problem.ifPresentOrElse(
-                failure -> ask.exchange().failed(List.of(ask.request()), failure.toString()),
-                () -> ask.exchange().ok(ask.request()));
-        settle(slot);
+        try {
+            slot.end(ask, bytes, problem);
+            problem.ifPresentOrElse(
+                    failure -> ask.exchange().failed(List.of(ask.request()), failure.toString()),
+                    () -> ask.exchange().ok(ask.request()));
+        } finally { // an answer that cannot be sent must not keep the hold
+            settle(slot);
+        }
     }
 
     /// Ends a slot whose work is done or whose hold is over.

@@ -6,10 +6,13 @@ import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -20,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
 
 /// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn; who
 /// has the fewest is next.
@@ -29,26 +33,50 @@ import java.util.Optional;
 /// does not hold them up. Hosts share them in the same way, whatever their decoders call
 /// themselves. So there may be twice as many for a while.
 ///
+/// Every job ends, also where there is no memory for it: a hold waits for those that have not.
+///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
+    private static final Logger LOG = LoggerFactory.getLogger(PushQueue.class);
+    private static final long PAUSE_NANOS = 10_000_000;
+
+    /// Made ahead, for where there is no memory to say more.
+    private static final Optional<Failure> NOT_BEGUN =
+            Optional.of(
+                    new Failure(
+                            ErrorCode.INTERNAL, "the transfer could not be begun; see the log"));
+
     private final Carrier carrier;
     private final SerialLoop loop;
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final Ended ended;
-    private final Map<String, Line> lines = new LinkedHashMap<>();
+    private final LinkedHashMap<String, Line> lines = new LinkedHashMap<>();
     private final Deque<Ranges> spareRanges = new ArrayDeque<>();
     private int running;
 
-    private record Job(PrefillSlot slot, Ask ask) {}
+    private static final class Job {
+        final PrefillSlot slot;
+        final Ask ask;
+        final Line line;
+        boolean ended;
+
+        Job(PrefillSlot slot, Ask ask, Line line) {
+            this.slot = slot;
+            this.ask = ask;
+            this.line = line;
+        }
+    }
 
     /// The jobs for one decoder.
     private static final class Line {
+        final String decoder;
         final String host;
         final Deque<Job> waiting = new ArrayDeque<>();
         int running;
 
-        Line(String host) {
+        Line(String decoder, String host) {
+            this.decoder = decoder;
             this.host = host;
         }
     }
@@ -82,34 +110,63 @@ final class PushQueue {
         this.ended = ended;
     }
 
+    /// Throws nothing.
     void add(PrefillSlot slot, Ask ask) {
-        line(ask).waiting.add(new Job(slot, ask));
+        try {
+            var line = line(ask);
+            line.waiting.add(new Job(slot, ask, line));
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "a transfer to a decoder could not be queued", e);
+            tell(slot, ask, 0, NOT_BEGUN);
+        }
         runJobs();
     }
 
+    /// Decoders say themselves who they are, their hosts do not.
     private Line line(Ask ask) {
         var host = ask.exchange().host();
-        return lines.computeIfAbsent(decoder(ask), _ -> new Line(host));
-    }
-
-    /// Decoders say themselves who they are, their hosts do not.
-    private static String decoder(Ask ask) {
-        return ask.exchange().host() + " " + ask.exchange().decoder();
+        return lines.computeIfAbsent(
+                host + " " + ask.exchange().decoder(), name -> new Line(name, host));
     }
 
     /// Takes out what has not begun; it is for the caller to end.
     List<Ask> withdraw(PrefillSlot slot) {
         var withdrawn = new ArrayList<Ask>();
         for (var line : lines.values()) {
-            line.waiting.removeIf(job -> job.slot().equals(slot) && withdrawn.add(job.ask()));
+            line.waiting.removeIf(job -> job.slot.equals(slot) && withdrawn.add(job.ask));
         }
         lines.values().removeIf(line -> line.running == 0 && line.waiting.isEmpty());
         return withdrawn;
     }
 
     private void runJobs() {
-        for (var next = next(); next.isPresent(); next = next()) {
-            begin(next.get());
+        try {
+            for (var next = next(); next.isPresent(); next = next()) {
+                run(next.get());
+            }
+        } catch (RuntimeException | Error e) { // who waits is looked at again
+            LoopReport.ERROR.log(LOG, "the next transfer to a decoder was not looked for", e);
+            if (running == 0) { // no end of one will have it done
+                LockSupport.parkNanos(PAUSE_NANOS);
+                loop.post(this::runJobs);
+            }
+        }
+    }
+
+    private void run(Job job) {
+        try {
+            begin(job);
+        } catch (RuntimeException | Error e) { // want of memory must not keep the hold
+            LoopReport.ERROR.log(LOG, "a transfer to a decoder could not be begun", e);
+            end(job, 0, NOT_BEGUN);
+        } finally {
+            dropIfIdle(job.line);
+        }
+    }
+
+    private void dropIfIdle(Line line) {
+        if (line.running == 0 && line.waiting.isEmpty()) {
+            lines.remove(line.decoder);
         }
     }
 
@@ -148,13 +205,9 @@ final class PushQueue {
                                 || sharedOut(hosts, half) >= settings.numWorkers())) {
             return Optional.empty();
         }
-        // Behind the others: where several have as few, they take turns.
-        var line = Objects.requireNonNull(lines.remove(first));
-        var job = line.waiting.remove();
-        if (line.running > 0 || !line.waiting.isEmpty()) {
-            lines.put(first, line);
-        }
-        return Optional.of(job);
+        var line = Objects.requireNonNull(lines.get(first));
+        lines.putLast(first, line); // where several have as few, they take turns
+        return Optional.of(line.waiting.remove());
     }
 
     private Map<String, Host> hosts(int half) {
@@ -176,19 +229,19 @@ final class PushQueue {
     }
 
     private void begin(Job job) {
-        if (job.ask().exchange().isGone()) {
+        if (job.ask.exchange().isGone()) {
             // Nobody waits for the answer, and somebody else may have its port and addresses by
             // now.
-            end(job, 0, Optional.of(gone(job.ask().exchange())));
+            end(job, 0, Optional.of(gone(job.ask.exchange())));
             return;
         }
-        var plan = job.ask().exchange().plan();
-        var wanted = job.ask().wanted();
+        var plan = job.ask.exchange().plan();
+        var wanted = job.ask.wanted();
         if (wanted.releaseOnly()) {
             end(job, 0, Optional.empty());
             return;
         }
-        var mismatch = plan.mismatch(job.slot().blocks(), wanted.groups());
+        var mismatch = plan.mismatch(job.slot.blocks(), wanted.groups());
         if (!mismatch.isEmpty()) {
             end(job, 0, Optional.of(new Failure(ErrorCode.INCOMPATIBLE, mismatch)));
             return;
@@ -196,9 +249,9 @@ final class PushQueue {
         Ranges ranges;
         try {
             ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
-            plan.append(job.slot().blocks(), wanted.groups(), ranges);
+            plan.append(job.slot.blocks(), wanted.groups(), ranges);
         } catch (RuntimeException | Error e) { // want of memory, for one
-            end(job, 0, Optional.of(Failure.of(e)));
+            end(job, 0, failure(e));
             return;
         }
         if (ranges.size() == 0) { // no part in it: another rank of the same heads sends
@@ -211,43 +264,59 @@ final class PushQueue {
 
     private void submit(Job job, Ranges ranges) {
         long bytes = ranges.totalBytes();
-        running++;
-        line(job.ask()).running++;
         var going = new Going();
-        job.slot().inFlight().add(going);
+        job.slot.inFlight().add(going);
+        running++;
+        job.line.running++;
         try {
             going.stop =
                     carrier.start(
-                            job.slot(),
-                            job.ask(),
+                            job.slot,
+                            job.ask,
                             ranges,
                             problem ->
                                     loop.post(() -> {
                                         if (leave(job, going, bytes, problem)) {
-                                            ranges.clear();
-                                            spareRanges.push(ranges);
-                                            runJobs();
+                                            again(ranges);
                                         }
                                     }));
         } catch (RuntimeException | Error e) { // Errors too: the hold must not wait for ever
             // The ranges are not used again: part of it may have begun.
-            var _ = leave(job, going, bytes, Optional.of(Failure.of(e)));
+            var _ = leave(job, going, bytes, failure(e));
+        }
+    }
+
+    private void again(Ranges ranges) {
+        try {
+            ranges.clear();
+            spareRanges.push(ranges);
+        } finally {
+            runJobs();
         }
     }
 
     /// False when it had left before.
     private boolean leave(Job job, Going going, long bytes, Optional<Failure> problem) {
-        if (!job.slot().inFlight().remove(going)) {
+        if (!job.slot.inFlight().remove(going)) {
             return false;
         }
         running--;
-        var line = line(job.ask());
-        if (--line.running == 0 && line.waiting.isEmpty()) {
-            lines.remove(decoder(job.ask()));
+        job.line.running--;
+        dropIfIdle(job.line);
+        try {
+            problem.ifPresent(_ -> outbox.count("mooncake_num_failed_transfers"));
+        } finally {
+            end(job, problem.isEmpty() ? bytes : 0, problem);
         }
-        problem.ifPresent(_ -> outbox.count("mooncake_num_failed_transfers"));
-        end(job, problem.isEmpty() ? bytes : 0, problem);
         return true;
+    }
+
+    private static Optional<Failure> failure(Throwable e) {
+        try {
+            return Optional.of(Failure.of(e));
+        } catch (OutOfMemoryError _) {
+            return NOT_BEGUN;
+        }
     }
 
     /// A job on its way.
@@ -266,6 +335,18 @@ final class PushQueue {
     }
 
     private void end(Job job, long bytes, Optional<Failure> problem) {
-        ended.ended(job.slot(), job.ask(), bytes, problem);
+        if (!job.ended) {
+            job.ended = true;
+            tell(job.slot, job.ask, bytes, problem);
+        }
+    }
+
+    /// What this meets, an answer that cannot be sent for one, must not keep others waiting.
+    private void tell(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem) {
+        try {
+            ended.ended(slot, ask, bytes, problem);
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "the end of a transfer to a decoder was not passed on", e);
+        }
     }
 }

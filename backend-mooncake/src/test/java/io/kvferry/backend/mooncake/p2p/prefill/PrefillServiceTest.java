@@ -160,12 +160,12 @@ class PrefillServiceTest {
         }
 
         /// @param ids blocks that are asked for, none for the release of the prefiller's
-        void asks(Decoder decoder, int... ids) {
+        void asks(SideChannel.Asker decoder, int... ids) {
             asks(decoder, 60_000, ids);
         }
 
         /// @param millis for which the decoder waits
-        void asks(Decoder decoder, long millis, int[] ids) {
+        void asks(SideChannel.Asker decoder, long millis, int[] ids) {
             var name = "r-" + decoder.host();
             var wanted =
                     ids.length == 0
@@ -326,6 +326,60 @@ class PrefillServiceTest {
                 assertThat(next(decoder).errMsg())
                         .contains(length == 1024 ? "no KV" : "Timeout waiting");
             }
+        }
+    }
+
+    /// A decoder to which answers cannot be sent, for want of memory, say.
+    private static final class Unreachable implements SideChannel.Asker {
+        private final String host;
+        private final List<String> tried = new ArrayList<>();
+
+        Unreachable(String host) {
+            this.host = host;
+        }
+
+        @Override
+        public boolean answer(byte[] message) {
+            tried.add("answer");
+            throw new OutOfMemoryError("thrown by the test");
+        }
+
+        @Override
+        public String host() {
+            return host;
+        }
+    }
+
+    /// All of them wait when the prompt is computed, and the first answers cannot be sent.
+    @Test
+    void aHoldEndsAlthoughItsDecodersCannotBeAnswered() throws Exception {
+        try (var p = new Offering()) {
+            var first = new Unreachable("first");
+            var second = new Unreachable("second");
+            var last = new Decoder("last");
+            p.asks(first);
+            p.asks(second);
+            p.asks(last);
+            p.ready();
+            assertThat(next(last).status()).isEqualTo(XferResponse.Status.FINISH);
+            assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
+            assertThat(first.tried).isNotEmpty();
+            assertThat(second.tried).isNotEmpty();
+        }
+    }
+
+    @Test
+    void aRevokedHoldEndsAlthoughItsDecodersCannotBeAnswered() throws Exception {
+        try (var p = new Offering()) {
+            var first = new Unreachable("first");
+            var reads = new Decoder("reads");
+            p.asks(first);
+            p.asks(reads, 1);
+            p.ready();
+            assertThat(next(reads).offers()).hasSize(1);
+            p.service.revoke(p.hold);
+            assertThat(next(reads).errReqs()).containsExactly("r-reads");
+            assertThat(p.ended()).singleElement().isInstanceOf(Completion.Failed.class);
         }
     }
 

@@ -137,10 +137,10 @@ final class NativeTransfer implements EngineTransfer {
                                         : ""));
     }
 
-    /// Looks at the tasks that are not known to be terminal; true when the batch is freed.
+    /// Looks at the tasks that are not known to be terminal; true when the batch is freed. Called
+    /// again where it threw for want of memory.
     ///
-    /// @param status room for one status Called again where it threw for want of memory.
-    ///
+    /// @param status room for one status
     /// @throws KvFerryException when the library breaks its contract
     boolean poll(MemorySegment status, Executor notifying) {
         while (polled < tasks && !freed) {
