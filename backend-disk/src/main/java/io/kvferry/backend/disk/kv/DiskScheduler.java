@@ -218,10 +218,8 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    private void stored(Optional<BlockHash> parent, List<BlockHash> hashes) {
-        for (int group = 0; group < layout.groups(); group++) {
-            events.add(new CacheEvent.Stored(context.instance(), Tier.DISK, group, parent, hashes));
-        }
+    private void stored(int group, Optional<BlockHash> parent, List<BlockHash> hashes) {
+        events.add(new CacheEvent.Stored(context.instance(), Tier.DISK, group, parent, hashes));
     }
 
     private void endLoad(Completion completion) {

@@ -83,6 +83,11 @@ public record FileLayout(int groups, int ranks, int run) {
         return position - position % run;
     }
 
+    /// The group of the file at place `index` of a list that [#single] or [#run] made.
+    int group(int index) {
+        return index % groups;
+    }
+
     /// The files of one block, of all groups and ranks.
     List<BlockKey> single(BlockHash hash, int position) {
         var keys = new ArrayList<BlockKey>(groups * ranks);
