@@ -243,6 +243,25 @@ final class RecencyIndex {
         suppressions[slot] = (byte) Math.min(suppressions[slot] + 1, Byte.MAX_VALUE);
     }
 
+    /// Puts what is known of failed reads into `victim`.
+    void failures(int slot, Victim victim) {
+        victim.unreadable = unreadable[slot];
+        victim.suppressed = suppressed[slot];
+        victim.suppressedUntil = suppressedUntil[slot];
+        victim.suppressions = suppressions[slot];
+    }
+
+    /// Takes what `victim` knows of failed reads, beside what is known already.
+    void addFailures(int slot, Victim victim) {
+        unreadable[slot] |= victim.unreadable;
+        if (victim.suppressed
+                && (!suppressed[slot] || victim.suppressedUntil - suppressedUntil[slot] > 0)) {
+            suppressed[slot] = true;
+            suppressedUntil[slot] = victim.suppressedUntil;
+        }
+        suppressions[slot] = (byte) Math.max(suppressions[slot], victim.suppressions);
+    }
+
     int scan(int slot) {
         return scans[slot];
     }
