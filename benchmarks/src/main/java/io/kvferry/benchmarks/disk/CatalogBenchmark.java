@@ -115,8 +115,8 @@ public final class CatalogBenchmark extends Benchmark {
         double insert = (double) (System.nanoTime() - begin) / files;
         long memory = usedHeap() - before;
         long[] added = {files};
-        double oldest = kind.sorts() ? inserted(order, 0, added) : -1;
-        double middle = kind.sorts() ? inserted(order, files / 2, added) : -1;
+        double oldest = kind.sorts() ? inserted(order, 0, 0, added) : -1;
+        double middle = kind.sorts() ? inserted(order, files / 4, files - files / 4, added) : -1;
         var random = new SplittableRandom(7);
         var known = new KeyDigest[1 << 16];
         Arrays.setAll(known, i -> digest(random.nextInt(files)));
@@ -143,16 +143,18 @@ public final class CatalogBenchmark extends Benchmark {
         return new Cost(memory, insert, use, evict, oldest, middle);
     }
 
-    /// Nanoseconds of one insertion at this time.
-    private static double inserted(FileOrder order, long time, long[] added) {
+    /// Nanoseconds of one insertion at these times, in turns: the catalog finds a place beside the
+    /// last one at once.
+    private static double inserted(FileOrder order, long first, long second, long[] added) {
         int count = 32;
         var digests = new KeyDigest[count];
         return median(
                         count,
                         () -> Arrays.setAll(digests, i -> digest(added[0]++)),
                         () -> {
-                            for (KeyDigest each : digests) {
-                                order.insert(each, time);
+                            for (int i = 0; i < count; i += 2) {
+                                order.insert(digests[i], first);
+                                order.insert(digests[i + 1], second);
                             }
                         })
                 .nanos;

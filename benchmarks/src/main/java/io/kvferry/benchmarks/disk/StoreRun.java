@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.backend.disk.store.BlockCallback;
-import io.kvferry.backend.disk.store.BlockKey;
-import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
-import io.kvferry.backend.disk.store.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.benchmarks.Allocation;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.store.BlockCallback;
-import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;

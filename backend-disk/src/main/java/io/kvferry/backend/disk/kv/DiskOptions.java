@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.FleetKey;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockPool;
@@ -24,6 +24,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
+import java.util.stream.IntStream;
 
 /// The saves of the scheduler half: whole blocks that are not stored yet, under leases on the
 /// engine's blocks until all ranks have written them.
@@ -57,10 +58,10 @@ final class DiskSaves {
             List<BlockKey> prefix,
             List<Tracked.FileSpan> files) {}
 
-    /// Takes what has been stored.
+    /// Takes consecutive blocks of one group that have been stored.
     @FunctionalInterface
     interface Stored {
-        void accept(Optional<BlockHash> parent, List<BlockHash> hashes);
+        void accept(int group, Optional<BlockHash> parent, List<BlockHash> hashes);
     }
 
     /// @param plan takes what the workers are to write
@@ -105,7 +106,7 @@ final class DiskSaves {
                     }
                     runs.set(layout.start(at));
                     start = Math.min(start, layout.start(at));
-                } else if (tracked.isStored(request, at, store)) {
+                } else if (isStored(tracked, request, table, at)) {
                     break;
                 }
             }
@@ -169,6 +170,28 @@ final class DiskSaves {
         return true;
     }
 
+    /// Whether nothing of a block is left to save: it is stored, or all of it that is in memory is.
+    private boolean isStored(Tracked tracked, RequestView request, BlockTable table, int block) {
+        return tracked.isStored(request, block, store)
+                || Tracked.all(store, filesToSave(tracked, request, table, block));
+    }
+
+    /// The files that a save of one block writes. A group without memory for the block has none,
+    /// such as one with a sliding window in front of the window.
+    private List<BlockKey> filesToSave(
+            Tracked tracked, RequestView request, BlockTable table, int block) {
+        var files = tracked.single(request, block);
+        for (int group = 0; group < layout.groups(); group++) {
+            if (table.block(group, block) == BlockTable.NO_BLOCK) {
+                return IntStream.range(0, files.size())
+                        .filter(i -> table.block(layout.group(i), block) != BlockTable.NO_BLOCK)
+                        .mapToObj(files::get)
+                        .toList();
+            }
+        }
+        return files;
+    }
+
     private void start(
             Tracked tracked, RequestView request, BlockTable table, int from, int to, BitSet runs) {
         var id =
@@ -197,7 +220,8 @@ final class DiskSaves {
             for (int at = from; at < to; ) {
                 boolean run = runs.get(at);
                 int next = at + (run ? layout.run() : 1);
-                var keys = run ? tracked.run(request, at) : tracked.single(request, at);
+                var keys =
+                        run ? tracked.run(request, at) : filesToSave(tracked, request, table, at);
                 files.add(new Tracked.FileSpan(at, next, keys));
                 at = next;
             }
@@ -262,14 +286,26 @@ final class DiskSaves {
                 index.add(move.hashes(run.start(), run.start() + run.blocks()));
             }
         }
-        for (int from = blocks.nextSetBit(0); from >= 0; ) {
-            int to = blocks.nextClearBit(from);
+        for (int group = 0; group < layout.groups(); group++) {
+            announce(ended, group, blocks, stored);
+        }
+    }
+
+    /// Announces those of the blocks that the group had in memory, and so in the files.
+    private static void announce(Saving ended, int group, BitSet blocks, Stored stored) {
+        var move = ended.move();
+        var own = new BitSet();
+        blocks.stream()
+                .filter(block -> move.ids()[group][block - move.first()] != BlockTable.NO_BLOCK)
+                .forEach(own::set);
+        for (int from = own.nextSetBit(0); from >= 0; ) {
+            int to = own.nextClearBit(from);
             var parent =
                     from == move.first()
                             ? ended.parent()
                             : Optional.of(move.hashes(from - 1, from).getFirst());
-            stored.accept(parent, move.hashes(from, to));
-            from = blocks.nextSetBit(to);
+            stored.accept(group, parent, move.hashes(from, to));
+            from = own.nextSetBit(to);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
@@ -218,10 +218,8 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    private void stored(Optional<BlockHash> parent, List<BlockHash> hashes) {
-        for (int group = 0; group < layout.groups(); group++) {
-            events.add(new CacheEvent.Stored(context.instance(), Tier.DISK, group, parent, hashes));
-        }
+    private void stored(int group, Optional<BlockHash> parent, List<BlockHash> hashes) {
+        events.add(new CacheEvent.Stored(context.instance(), Tier.DISK, group, parent, hashes));
     }
 
     private void endLoad(Completion completion) {

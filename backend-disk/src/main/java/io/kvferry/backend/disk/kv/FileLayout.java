@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.spi.ErrorCode;
@@ -81,6 +81,11 @@ public record FileLayout(int groups, int ranks, int run) {
     /// Position of the first block of the run that the block at `position` belongs to.
     int start(int position) {
         return position - position % run;
+    }
+
+    /// The group of the file at place `index` of a list that [#single] or [#run] made.
+    int group(int index) {
+        return index % groups;
     }
 
     /// The files of one block, of all groups and ranks.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.spi.memory.BlockHash;
 
 /// Names of files with KV blocks in the store: `<block hash>/g<group>/r<rank>` for one block,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.store.BlockCallback;
-import io.kvferry.backend.disk.store.BlockResult;
 
 import java.util.OptionalInt;
 import java.util.concurrent.locks.LockSupport;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.LoadAssignment;

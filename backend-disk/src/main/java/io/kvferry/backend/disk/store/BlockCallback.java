@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockResult;
+
 /// Told the end of a request, once.
 ///
 /// Threading: called on an I/O thread or on the store's deadline thread; it must not block, call

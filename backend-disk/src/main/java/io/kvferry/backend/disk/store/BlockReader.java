@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.CachedReader;
+import io.kvferry.backend.disk.block.PieceReader;
+import io.kvferry.backend.disk.block.RecordFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
@@ -96,9 +101,12 @@ final class BlockReader implements BlockSearch.Finder {
         if (got >= 0) {
             int handle = (int) got;
             try {
-                loaded = inPieces && cached.load(task, handle);
+                loaded = inPieces && cached.load(task, key, task.segments(), handle);
                 if (!loaded) {
-                    got = inPieces ? pieces.read(task, handle) : readFile(handle, expected, direct);
+                    got =
+                            inPieces
+                                    ? pieces.read(task, key, task.segments(), handle)
+                                    : readFile(handle, expected, direct);
                 }
             } finally { // such as when the caller's memory is gone
                 core.calls().close(handle);

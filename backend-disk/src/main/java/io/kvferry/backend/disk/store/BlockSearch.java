@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
+
 /// A lookup that decides by what it finds where to look next.
 ///
 /// Threading: called once, on an I/O thread by [BlockStore#locate], on the caller's by

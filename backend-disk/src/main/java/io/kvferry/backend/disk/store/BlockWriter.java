@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.GatherWriter;
+import io.kvferry.backend.disk.block.RecordFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
@@ -281,7 +285,7 @@ final class BlockWriter {
         try {
             int rc =
                     gathers && gatherer != null
-                            ? gatherer.write(task, handle)
+                            ? gatherer.write(task, task.key(), task.segments(), handle)
                             : writeStaging(handle, bytes);
             // If this fails, the block is only evicted earlier.
             timeByName = core.calls().setModified(handle, time) == -Errno.ENOSYS;

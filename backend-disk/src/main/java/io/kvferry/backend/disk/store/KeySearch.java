@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
+
 import java.util.List;
 
 /// Counts how many keys from the front are there, and notes those as in use.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.ErrorCode;
 
 import java.util.concurrent.atomic.LongAdder;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 
 /// Told which blocks this process put into the store or found gone.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.toolkit.disk.AlignedStaging;
 
 import org.slf4j.Logger;

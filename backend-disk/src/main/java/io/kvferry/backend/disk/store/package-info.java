@@ -5,8 +5,9 @@
 ///
 /// Start reading at [io.kvferry.backend.disk.store.BlockStore]. A request travels from there
 /// through the toolkit's `IoPool` (queues, deadlines) and `IoWorker` into `BlockWriter` or
-/// `BlockReader` (the protocol, step by step), which use `RecordFormat` (bytes of a file) and
-/// `StoreCore` (what the stores of one process share: the catalog, scans and eviction).
+/// `BlockReader` (the protocol, step by step), which use the package `block` (names of blocks,
+/// bytes of a file) and `StoreCore` (what the stores of one process share: the catalog, scans and
+/// eviction).
 @NullMarked
 package io.kvferry.backend.disk.store;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.vllm;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.kv.DiskOptions;
 import io.kvferry.backend.disk.kv.FileLayout;
 import io.kvferry.backend.disk.kv.KvKeys;
-import io.kvferry.backend.disk.store.BlockKey;
-import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;

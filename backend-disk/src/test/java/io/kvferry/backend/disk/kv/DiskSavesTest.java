@@ -4,8 +4,8 @@ package io.kvferry.backend.disk.kv;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.disk.store.BlockKey;
-import io.kvferry.backend.disk.store.BlockResult;
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
@@ -24,17 +24,22 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -145,7 +150,8 @@ class DiskSavesTest {
         }
     }
 
-    private record Table() implements BlockTable {
+    /// @param window position before which group 1 has no memory any more
+    private record Table(int window) implements BlockTable {
         @Override
         public int groups() {
             return GROUPS;
@@ -158,7 +164,7 @@ class DiskSavesTest {
 
         @Override
         public int block(int group, int position) {
-            return position;
+            return group == 1 && position < window ? NO_BLOCK : position;
         }
     }
 
@@ -208,12 +214,15 @@ class DiskSavesTest {
     }
 
     private static void saveAll(DiskSaves saves, FileLayout layout) {
-        saves.saveUpTo(
-                new Tracked(layout), new Request(), new Table(), BLOCKS * BLOCK_TOKENS, true);
+        saveAll(saves, layout, new Table(0));
     }
 
-    /// Makes the files that a save of four blocks may have written, in single files and in runs.
-    private static void write(StoreConfig config, FileLayout layout) {
+    private static void saveAll(DiskSaves saves, FileLayout layout, Table table) {
+        saves.saveUpTo(new Tracked(layout), new Request(), table, BLOCKS * BLOCK_TOKENS, true);
+    }
+
+    /// The files that a save of four blocks may write, single files and those of runs.
+    private static List<BlockKey> all(FileLayout layout) {
         var request = new Request();
         var keys = new ArrayList<BlockKey>();
         for (int block = 0; block < BLOCKS; block++) {
@@ -222,6 +231,11 @@ class DiskSavesTest {
                 keys.addAll(layout.run(request.blockHash(block), layout.start(block)));
             }
         }
+        return keys;
+    }
+
+    /// Makes these files, as a worker does.
+    private static void write(StoreConfig config, List<BlockKey> keys) {
         try (var worker = BlockStore.openScratch(config, StoreListener.NONE)) {
             for (var key : keys) {
                 var done = new CompletableFuture<BlockResult>();
@@ -250,7 +264,7 @@ class DiskSavesTest {
             var saves = saves(store, pool, layout, moves::add);
             saveAll(saves, layout);
             assertThat(moves).hasSize(1);
-            write(config, layout);
+            write(config, all(layout));
             var blocks = new ArrayList<Completion.FailedBlocks>();
             for (int group = 0; group < failed.length; group++) {
                 blocks.add(new Completion.FailedBlocks(group, failed[group]));
@@ -264,12 +278,14 @@ class DiskSavesTest {
                             moves.getFirst().id(),
                             Completion.ALL_RANKS,
                             new Completion.Failed(failure, blocks)),
-                    (parent, hashes) -> {
+                    (group, parent, hashes) -> {
                         int first = order.indexOf(hashes.getFirst());
                         assertThat(parent.map(order::indexOf).orElse(-1))
                                 .as("the block before")
                                 .isEqualTo(first - 1);
-                        hashes.forEach(hash -> positions.add(order.indexOf(hash)));
+                        if (group == 0) { // the others have the same
+                            hashes.forEach(hash -> positions.add(order.indexOf(hash)));
+                        }
                     });
             assertThat(pool.open).isZero();
             var tracked = new Tracked(layout);
@@ -297,5 +313,80 @@ class DiskSavesTest {
     @Test
     void takesNothingForStoredWhenASaveFailsAndNamesNoBlock() {
         assertThat(storedAfter(new FileLayout(GROUPS, 1, 1))).isEmpty();
+    }
+
+    /// What the workers write of a save.
+    private static List<BlockKey> written(DiskPlan.Move move) {
+        var memory =
+                IntStream.range(0, GROUPS)
+                        .mapToObj(group -> {
+                            var bytes = new MemoryRange.Host(Arena.ofAuto().allocate(BLOCKS * 8));
+                            return new KvRegion(
+                                    "layer." + group, group, group, bytes, BLOCKS, 8, 8);
+                        })
+                        .toList();
+        return JobFile.of(move, RegionMemory.of(memory, GROUPS), 0).stream()
+                .map(JobFile::key)
+                .toList();
+    }
+
+    private static Completion completed(DiskPlan.Move move) {
+        return new Completion(move.id(), Completion.ALL_RANKS, new Completion.Completed(1));
+    }
+
+    /// Otherwise a lookup promises what no file holds.
+    @Test
+    void takesOnlyWhatAGroupHadInMemoryForStored() {
+        int window = 2;
+        var layout = new FileLayout(GROUPS, 1, 1);
+        var config = StoreConfig.of(root, "test").withReserveBytes(0);
+        try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
+            var moves = new ArrayList<DiskPlan.Move>();
+            var saves = saves(store, new FailingPool(GROUPS), layout, moves::add);
+            saveAll(saves, layout, new Table(window));
+            assertThat(moves).hasSize(1);
+            var files = written(moves.getFirst());
+            write(config, files);
+            var announced = new HashMap<Integer, List<BlockHash>>();
+            var parents = new HashMap<Integer, Optional<BlockHash>>();
+            saves.end(
+                    completed(moves.getFirst()),
+                    (group, parent, hashes) -> {
+                        announced.put(group, hashes);
+                        parents.put(group, parent);
+                    });
+            var request = new Request();
+            var known =
+                    IntStream.range(0, BLOCKS)
+                            .mapToObj(block -> layout.single(request.blockHash(block), block))
+                            .flatMap(List::stream)
+                            .filter(store::mayContain)
+                            .toList();
+            assertThat(known).isEqualTo(files);
+            var all = Tracked.hashes(request, 0, BLOCKS);
+            assertThat(announced).isEqualTo(Map.of(0, all, 1, all.subList(window, BLOCKS)));
+            assertThat(parents)
+                    .isEqualTo(Map.of(0, Optional.empty(), 1, Optional.of(all.get(window - 1))));
+        }
+    }
+
+    /// Another request whose prompt begins with blocks that the engine holds without those of the
+    /// group.
+    @Test
+    void savesABlockOnceOfWhichAGroupHasNoMemory() {
+        var layout = new FileLayout(GROUPS, 1, 1);
+        var config = StoreConfig.of(root, "test").withReserveBytes(0);
+        try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
+            var moves = new ArrayList<DiskPlan.Move>();
+            var saves = saves(store, new FailingPool(GROUPS), layout, moves::add);
+            saveAll(saves, layout, new Table(2));
+            write(config, written(moves.getFirst()));
+            saves.end(completed(moves.getFirst()), (_, _, _) -> {});
+            saveAll(saves, layout, new Table(2));
+            assertThat(moves).hasSize(1);
+            saveAll(saves, layout, new Table(0)); // one that has computed it anew
+            assertThat(moves).hasSize(2);
+            assertThat(moves.getLast().hashes()).hasSize(2);
+        }
     }
 }

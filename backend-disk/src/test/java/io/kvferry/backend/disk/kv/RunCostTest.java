@@ -3,7 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.store.BlockSearch;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;

@@ -3,8 +3,8 @@ package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.disk.store.BlockKey;
-import io.kvferry.backend.disk.store.BlockResult;
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;

@@ -5,6 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import com.sun.management.ThreadMXBean;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;

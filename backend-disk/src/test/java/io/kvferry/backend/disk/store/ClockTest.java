@@ -5,6 +5,8 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.space.Recency;

@@ -3,6 +3,8 @@ package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
@@ -27,7 +29,7 @@ class DamageTest {
     @Test
     void detectsEveryFlippedByteButThoseOfThePadding() throws Exception {
         var config = StoreDriver.config(root);
-        long used = 112 + 8 + KEY.utf8().byteSize();
+        long used = 112 + 8 + KEY.toString().length();
         List<MemorySegment> saved = StoreDriver.block(7, PAYLOAD);
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);

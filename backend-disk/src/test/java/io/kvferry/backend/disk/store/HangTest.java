@@ -6,6 +6,8 @@ import static io.kvferry.backend.disk.store.StoreDriver.empty;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;

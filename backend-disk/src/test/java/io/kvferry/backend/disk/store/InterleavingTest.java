@@ -5,6 +5,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.fail;
 
 import io.kvferry.backend.disk.BlockFiles;
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.RecordFormat;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.PathText;
@@ -38,8 +40,9 @@ final class KeptFile implements AutoCloseable {
         }
         byte[] cached = Files.readAllBytes(name);
         byte[] medium = medium(cached.length);
-        int header = (int) RecordFormat.headerBytes(key, expected.size());
         byte[] payload = new byte[(int) RecordFormat.payloadBytes(expected)];
+        long padded = AlignedStaging.align(payload.length);
+        int header = (int) (RecordFormat.fileBytes(key, expected) - padded);
         int at = 0;
         for (var segment : expected) {
             int bytes = (int) segment.byteSize();

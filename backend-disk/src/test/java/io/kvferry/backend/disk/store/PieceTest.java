@@ -7,6 +7,10 @@ import static io.kvferry.backend.disk.store.StoreDriver.empty;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assumptions.assumeThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.GatherWriter;
+import io.kvferry.backend.disk.block.PieceReader;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;

@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.sun.management.ThreadMXBean;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;

@@ -3,6 +3,9 @@ package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
+import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.secret.FleetSecret;

@@ -3,6 +3,8 @@ package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockKey;
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.disk.FileCalls;
 

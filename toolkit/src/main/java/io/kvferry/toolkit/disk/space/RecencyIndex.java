@@ -41,6 +41,10 @@ final class RecencyIndex {
     private int[] buckets = buckets(FIRST_CAPACITY);
     private int newest = NONE;
     private int oldest = NONE;
+
+    /// Where the last search for a place in the list ended.
+    private int searched = NONE;
+
     private int free = NONE;
     private int used;
     private int size;
@@ -243,6 +247,25 @@ final class RecencyIndex {
         suppressions[slot] = (byte) Math.min(suppressions[slot] + 1, Byte.MAX_VALUE);
     }
 
+    /// Puts what is known of failed reads into `victim`.
+    void failures(int slot, Victim victim) {
+        victim.unreadable = unreadable[slot];
+        victim.suppressed = suppressed[slot];
+        victim.suppressedUntil = suppressedUntil[slot];
+        victim.suppressions = suppressions[slot];
+    }
+
+    /// Takes what `victim` knows of failed reads, beside what is known already.
+    void addFailures(int slot, Victim victim) {
+        unreadable[slot] |= victim.unreadable;
+        if (victim.suppressed
+                && (!suppressed[slot] || victim.suppressedUntil - suppressedUntil[slot] > 0)) {
+            suppressed[slot] = true;
+            suppressedUntil[slot] = victim.suppressedUntil;
+        }
+        suppressions[slot] = (byte) Math.max(suppressions[slot], victim.suppressions);
+    }
+
     int scan(int slot) {
         return scans[slot];
     }
@@ -308,21 +331,11 @@ final class RecencyIndex {
         return (int) word & (buckets.length - 1);
     }
 
-    /// Links behind the last slot that is not newer. The search goes from both ends at a time: what
-    /// is touched is nearly always the newest, what is new here may also be the oldest.
+    /// Links behind the last slot that is not newer.
     private void link(int slot, long stamp) {
         stamps[slot] = stamp;
-        int before = newest;
-        int after = oldest;
-        while (before != NONE && stamps[before] > stamp && stamps[after] <= stamp) {
-            before = older[before];
-            after = newer[after];
-        }
-        if (before == NONE || stamps[before] <= stamp) {
-            after = before == NONE ? NONE : newer[before];
-        } else {
-            before = older[after];
-        }
+        int before = newest == NONE || stamps[newest] <= stamp ? newest : lastNotNewer(stamp);
+        int after = before == NONE ? oldest : newer[before];
         older[slot] = before;
         newer[slot] = after;
         if (before == NONE) {
@@ -337,7 +350,42 @@ final class RecencyIndex {
         }
     }
 
+    /// The last slot that is not newer than `stamp`, where the newest is; NONE when all are newer.
+    ///
+    /// The search goes from three places at a time: from both ends, because what is touched is
+    /// nearly always one of the newest and what is new here may also be the oldest, and from where
+    /// the last search ended. Files that a scan found come in the order of their times, so that all
+    /// of them together take one walk through the list.
+    private int lastNotNewer(long stamp) {
+        if (stamps[oldest] > stamp) {
+            return NONE;
+        }
+        int down = newest;
+        int up = oldest;
+        int near = searched == NONE ? oldest : searched;
+        while (true) {
+            boolean below = stamps[near] <= stamp;
+            int next = below ? newer[near] : older[near];
+            if (below != (stamps[next] <= stamp)) {
+                return searched = below ? near : next;
+            }
+            near = next;
+            down = older[down];
+            if (stamps[down] <= stamp) {
+                return searched = down;
+            }
+            next = newer[up];
+            if (stamps[next] > stamp) {
+                return searched = up;
+            }
+            up = next;
+        }
+    }
+
     private void unlink(int slot) {
+        if (searched == slot) {
+            searched = older[slot]; // none where it was the oldest
+        }
         if (older[slot] == NONE) {
             oldest = newer[slot];
         } else {

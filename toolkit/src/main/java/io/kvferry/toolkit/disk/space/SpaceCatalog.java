@@ -302,7 +302,6 @@ public final class SpaceCatalog {
         victim.stamp = index.stamp(slot);
         victim.persisted = index.persisted(slot);
         victim.bytes = index.bytes(slot);
-        victim.unreadable = index.unreadable(slot);
         return true;
     }
 
@@ -328,6 +327,7 @@ public final class SpaceCatalog {
                 || index.stamp(slot) != victim.stamp) {
             return false;
         }
+        index.failures(slot, victim);
         index.remove(slot);
         evictions.begin(victim.words);
         victim.reserved = room > 0 && reserve(room);
@@ -340,7 +340,7 @@ public final class SpaceCatalog {
     }
 
     /// The file of a victim could not be deleted: its bytes are still taken, and nothing is
-    /// reserved.
+    /// reserved. Failed reads of it count as before, and so do those since the eviction began.
     ///
     /// @param room as for [#evict]
     public synchronized void kept(Victim victim, long room, long now, long stamp) {
@@ -348,11 +348,15 @@ public final class SpaceCatalog {
             release(room);
             victim.reserved = false;
         }
-        KeyDigest digest = victim.digest();
-        confirm(digest, victim.bytes, now, stamp);
-        if (victim.unreadable) {
-            markUnreadable(digest);
+        int slot = index.find(victim.words);
+        if (slot == RecencyIndex.NONE) {
+            slot = index.add(victim.digest(), victim.bytes, stamp);
+        } else {
+            index.resize(slot, victim.bytes == 0 ? index.bytes(slot) : victim.bytes);
+            index.touch(slot, Math.max(stamp, index.stamp(slot)));
         }
+        index.verifiedAt(slot, now);
+        index.addFailures(slot, victim);
     }
 
     /// A scan met files in a folder whose entries changed. Many at a time: the processor then waits

@@ -10,8 +10,14 @@ public final class Victim {
     long stamp;
     long persisted;
     long bytes;
-    boolean unreadable;
     boolean reserved;
+
+    /// What was known of failed reads when its eviction began.
+    boolean unreadable;
+
+    boolean suppressed;
+    long suppressedUntil;
+    byte suppressions;
 
     public KeyDigest digest() {
         return new KeyDigest(words[0], words[1], words[2], words[3]);

@@ -3,6 +3,8 @@ package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -65,6 +67,29 @@ class RecencyIndexTest {
             index.touch(slot, stamp);
             put(digest, stamp);
         }
+    }
+
+    /// As many files of another process as there are own ones, used in the same time. A search for
+    /// each place of its own takes a thousand times as long.
+    @Test
+    @Timeout(10)
+    void takesFilesInOrderOfTimeWithoutASearchForEach() {
+        int files = 200_000;
+        for (int i = 0; i < files; i++) {
+            index.add(new KeyDigest(2 * i, 0, 0, 0), 1, 2 * i);
+        }
+        for (int i = 0; i < files; i++) {
+            index.add(new KeyDigest(2 * i + 1, 0, 0, 0), 1, 2 * i + 1);
+            if (i % 3 == 0) { // others go on using files
+                index.touch(index.find(new KeyDigest(2 * files - 2, 0, 0, 0)), 2L * files + i);
+            }
+        }
+        long expected = 0;
+        for (int slot = index.oldest(); expected < 2 * files - 2; slot = index.oldest()) {
+            assertThat(index.digest(slot).a()).isEqualTo(expected++);
+            index.remove(slot);
+        }
+        assertThat(drain()).hasSize(2);
     }
 
     private int holding() {

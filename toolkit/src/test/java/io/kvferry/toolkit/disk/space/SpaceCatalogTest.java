@@ -164,6 +164,60 @@ class SpaceCatalogTest {
     }
 
     @Test
+    void missesAFileAfterAFailedReadAlthoughItsEvictionFailed() {
+        commit(key("a"), 1);
+        catalog.suppress(key("a"), 0);
+        evict();
+        catalog.evicted();
+        catalog.kept(victim, 0, 1, 1);
+        long end = SpaceCatalog.SUPPRESSION_NANOS;
+        assertThat(catalog.mayContain(key("a"), end - 1)).isFalse();
+        assertThat(catalog.mayContain(key("a"), end)).isTrue();
+        catalog.suppress(key("a"), end);
+        assertThat(catalog.mayContain(key("a"), 3 * end - 1)).as("the second failure").isFalse();
+        assertThat(catalog.usedBytes()).isEqualTo(BYTES);
+    }
+
+    /// A reader that opened the file before reads on.
+    @Test
+    void missesAFileWhoseReadFailedDuringAnEvictionThatFailed() {
+        commit(key("a"), 1);
+        evict();
+        catalog.readFailed(key("a"), 0);
+        catalog.suppress(key("a"), 0);
+        catalog.evicted();
+        catalog.kept(victim, 0, 1, 1);
+        assertThat(catalog.mayContain(key("a"), 2)).isFalse();
+        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+        assertThat(catalog.usedBytes()).isEqualTo(BYTES);
+    }
+
+    @Test
+    void missesAnUnreadableFileWhoseEvictionFailed() {
+        commit(key("a"), 1);
+        assertThat(catalog.oldest(victim)).isTrue();
+        catalog.markUnreadable(key("a"));
+        assertThat(catalog.evict(victim, 0)).isTrue();
+        catalog.evicted();
+        catalog.kept(victim, 0, 1, 1);
+        assertThat(catalog.unreadable(key("a"))).isTrue();
+    }
+
+    @Test
+    void takesAFileForThereWhoseEvictionFailedAfterThatOfOneThatCouldNotBeRead() {
+        commit(key("a"), 1);
+        commit(key("b"), 2);
+        catalog.suppress(key("a"), 0);
+        catalog.markUnreadable(key("a"));
+        evict();
+        catalog.evicted();
+        evict();
+        catalog.evicted();
+        catalog.kept(victim, 0, 1, 1);
+        assertThat(catalog.presence(key("b"), 1)).isNotEqualTo(SpaceCatalog.Presence.SUPPRESSED);
+    }
+
+    @Test
     void doesNotTrustALookThatTookLongerThanEvictionsAreRemembered() {
         long look = catalog.lookBegins();
         for (int i = 0; i < 300; i++) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.IoTask;
 import io.kvferry.toolkit.disk.NativeCrc;
 import io.kvferry.toolkit.disk.RangeList;
 
@@ -24,7 +25,7 @@ import java.util.List;
 /// and says what: a checksum made in memory of the caller is no reason to delete a file.
 ///
 /// Threading: confined to one I/O thread.
-final class CachedReader {
+public final class CachedReader {
     private static final long PIECE_BYTES = PieceReader.PIECE_BYTES;
 
     private final FileCalls calls;
@@ -37,7 +38,7 @@ final class CachedReader {
     private @Nullable RangeList ranges;
 
     /// @param arena lives as long as the thread
-    CachedReader(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
+    public CachedReader(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
         this.calls = calls;
         this.format = format;
         this.staging = staging;
@@ -48,13 +49,11 @@ final class CachedReader {
     /// Loads the block of a request that is in its I/O phase, and leaves it there.
     ///
     /// @return false when something else has to read the file
-    boolean load(BlockTask task, int handle) {
+    public boolean load(IoTask task, BlockKey key, List<MemorySegment> segments, int handle) {
         var list = ranges;
         if (list == null) {
             return false;
         }
-        BlockKey key = task.key();
-        List<MemorySegment> segments = task.segments();
         long headerBytes = RecordFormat.headerBytes(key, segments.size());
         long end = RecordFormat.fileBytes(key, segments);
         if (!isCached(handle, end)) {
@@ -72,7 +71,7 @@ final class CachedReader {
         if (!task.leaveIo()) {
             return false;
         }
-        boolean loaded = readPayload(list, task, handle, headerBytes, end);
+        boolean loaded = readPayload(list, task, segments, handle, headerBytes, end);
         task.enterIo();
         return loaded && crc.value() == stated;
     }
@@ -87,8 +86,12 @@ final class CachedReader {
 
     /// In the memory phase: reads all behind the header, as long as there is time.
     private boolean readPayload(
-            RangeList list, BlockTask task, int handle, long headerBytes, long end) {
-        List<MemorySegment> segments = task.segments();
+            RangeList list,
+            IoTask task,
+            List<MemorySegment> segments,
+            int handle,
+            long headerBytes,
+            long end) {
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
         long unwanted = staging.memory().address(); // where nobody needs the header any more
         crc.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.disk.NativeCrc;
 import io.kvferry.toolkit.disk.RangeList;

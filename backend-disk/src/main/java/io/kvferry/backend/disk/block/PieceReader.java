@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.IoTask;
 
 import java.lang.foreign.MemorySegment;
 import java.util.List;
@@ -17,8 +18,8 @@ import java.util.zip.CRC32C;
 /// blocks.
 ///
 /// Threading: confined to one I/O thread.
-final class PieceReader {
-    static final long PIECE_BYTES = 256 << 10;
+public final class PieceReader {
+    public static final long PIECE_BYTES = 256 << 10;
 
     private final FileCalls calls;
     private final RecordFormat format;
@@ -27,19 +28,19 @@ final class PieceReader {
     private final PayloadScatter scatter = new PayloadScatter();
     private BlockResult verdict = BlockResult.Done.LOADED;
 
-    PieceReader(FileCalls calls, RecordFormat format, AlignedStaging staging) {
+    public PieceReader(FileCalls calls, RecordFormat format, AlignedStaging staging) {
         this.calls = calls;
         this.format = format;
         this.staging = staging;
     }
 
     /// Whether a file of so many bytes is more than one piece.
-    static boolean takes(long fileBytes) {
+    public static boolean takes(long fileBytes) {
         return fileBytes > PIECE_BYTES;
     }
 
     /// The result, when [#read] returned 0.
-    BlockResult verdict() {
+    public BlockResult verdict() {
         return verdict;
     }
 
@@ -47,9 +48,7 @@ final class PieceReader {
     /// there.
     ///
     /// @return 0 or a negated error number, ECANCELED when the deadline took the request
-    int read(BlockTask task, int handle) {
-        BlockKey key = task.key();
-        List<MemorySegment> segments = task.segments();
+    public int read(IoTask task, BlockKey key, List<MemorySegment> segments, int handle) {
         long headerBytes = RecordFormat.headerBytes(key, segments.size());
         long end = RecordFormat.fileBytes(key, segments);
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -27,7 +27,7 @@ public sealed interface BlockResult {
     /// [ErrorCode#TIMEOUT], [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY],
     /// [ErrorCode#CLOSED], [ErrorCode#INTERNAL].
     record Failed(Failure failure) implements BlockResult {
-        static Failed of(ErrorCode code, String message) {
+        public static Failed of(ErrorCode code, String message) {
             return new Failed(new Failure(code, message));
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.secret.FleetSecret;
 
@@ -38,12 +38,13 @@ public final class FleetKey {
                 HexFormat.of().formatHex(secret.keyFor("disk folder")));
     }
 
-    boolean present() {
+    /// Whether there is a secret.
+    public boolean present() {
         return secret != null;
     }
 
     /// Tells keys apart without telling them; empty for none.
-    String id() {
+    public String id() {
         return id;
     }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.IoTask;
 import io.kvferry.toolkit.disk.NativeCrc;
 import io.kvferry.toolkit.disk.RangeList;
 
@@ -19,16 +20,16 @@ import java.util.List;
 /// For the page cache only: O_DIRECT asks for alignment that segments need not have.
 ///
 /// Threading: confined to one I/O thread.
-final class GatherWriter {
+public final class GatherWriter {
     /// Large folios save more processor time than pieces of a quarter, which stay in the
     /// second-level cache between checksum and copy.
-    static final long PIECE_BYTES = 1 << 20;
+    public static final long PIECE_BYTES = 1 << 20;
 
     /// The last piece takes so much more rather than leave it to one of its own.
     private static final long SMALL_REST_BYTES = PIECE_BYTES / 4;
 
     /// Header, a piece of one segment, padding.
-    static final int LEAST_RANGES = 3;
+    public static final int LEAST_RANGES = 3;
 
     private final FileCalls calls;
     private final RecordFormat format;
@@ -39,7 +40,8 @@ final class GatherWriter {
     private int segment;
     private long within;
 
-    GatherWriter(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
+    /// @param arena lives as long as the thread
+    public GatherWriter(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
         this.calls = calls;
         this.format = format;
         this.staging = staging;
@@ -48,7 +50,7 @@ final class GatherWriter {
     }
 
     /// Whether these segments have addresses to write from.
-    static boolean takes(List<MemorySegment> segments) {
+    public static boolean takes(List<MemorySegment> segments) {
         for (int i = 0; i < segments.size(); i++) {
             if (!segments.get(i).isNative()) {
                 return false;
@@ -59,9 +61,7 @@ final class GatherWriter {
 
     /// Writes the whole block of a request that is in its I/O phase, and leaves it there; a negated
     /// error number when that failed, ECANCELED when the deadline took the request.
-    int write(BlockTask request, int handle) {
-        BlockKey key = request.key();
-        List<MemorySegment> segments = request.segments();
+    public int write(IoTask request, BlockKey key, List<MemorySegment> segments, int handle) {
         long headerBytes = RecordFormat.headerBytes(key, segments.size());
         long payloadBytes = RecordFormat.payloadBytes(segments);
         long padding = AlignedStaging.align(payloadBytes) - payloadBytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.AlignedStaging;
@@ -40,9 +40,11 @@ import javax.crypto.Mac;
 /// be moved by O_DIRECT in one call. Padding is the only part that no checksum covers.
 ///
 /// Threading: confined to one I/O thread.
-final class RecordFormat {
+public final class RecordFormat {
     static final int VERSION = 2;
-    static final int MAX_SEGMENTS = 16_384;
+
+    /// Most segments of a block.
+    public static final int MAX_SEGMENTS = 16_384;
 
     private static final ValueLayout.OfInt INT =
             ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
@@ -77,18 +79,19 @@ final class RecordFormat {
     private final @Nullable Mac mac;
     private final byte[] statedSeal = new byte[SEAL_BYTES];
 
-    RecordFormat(KeyDigest namespace, FleetKey key) {
+    /// @param namespace digest of the namespace and the key, which every block carries
+    public RecordFormat(KeyDigest namespace, FleetKey key) {
         this.namespace = namespace;
         this.mac = key.newMac();
     }
 
     /// Whether blocks carry a digest under a key, for which the whole block must be in staging.
-    boolean seals() {
+    public boolean seals() {
         return mac != null;
     }
 
     /// Bytes of all segments together.
-    static long payloadBytes(List<MemorySegment> segments) {
+    public static long payloadBytes(List<MemorySegment> segments) {
         long sum = 0;
         for (int i = 0; i < segments.size(); i++) {
             sum = Math.addExact(sum, segments.get(i).byteSize());
@@ -101,12 +104,12 @@ final class RecordFormat {
     }
 
     /// Bytes of the file that holds these segments under this key.
-    static long fileBytes(BlockKey key, List<MemorySegment> segments) {
+    public static long fileBytes(BlockKey key, List<MemorySegment> segments) {
         return headerBytes(key, segments.size()) + AlignedStaging.align(payloadBytes(segments));
     }
 
     /// Gathers header and payload into `staging`; answers the bytes to write.
-    long encode(BlockKey key, List<MemorySegment> segments, AlignedStaging staging) {
+    public long encode(BlockKey key, List<MemorySegment> segments, AlignedStaging staging) {
         long headerBytes = headerBytes(key, segments.size());
         long payloadBytes = payloadBytes(segments);
         long end = headerBytes + AlignedStaging.align(payloadBytes);
@@ -174,7 +177,7 @@ final class RecordFormat {
     /// block is checked before.
     ///
     /// @return [BlockResult.Done#LOADED] or a failure
-    BlockResult decode(
+    public BlockResult decode(
             AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
         BlockResult verdict = checkHeader(staging, got, key, segments);
         if (verdict != BlockResult.Done.LOADED) {

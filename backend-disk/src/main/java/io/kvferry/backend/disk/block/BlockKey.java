@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.backend.disk.block;
 
 import io.kvferry.toolkit.disk.space.KeyDigest;
 
@@ -58,7 +58,8 @@ public final class BlockKey {
         return utf8;
     }
 
-    int depth() {
+    /// Place of the block in its prefix.
+    public int depth() {
         return depth;
     }
 
