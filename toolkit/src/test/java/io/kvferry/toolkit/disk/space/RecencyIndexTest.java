@@ -68,8 +68,7 @@ class RecencyIndexTest {
         }
     }
 
-    /// As many files of another process as there are own ones, used in the same time. A search for
-    /// each place of its own takes a thousand times as long.
+    /// As many files of another process as there are own ones, used in the same time.
     @Test
     void takesFilesInOrderOfTimeWithoutASearchForEach() {
         int files = 700_000; // with a search for each the test would not end in its limit
