@@ -270,7 +270,7 @@ public final class BootstrapServer implements AutoCloseable {
             if (!Probe.answering(holders).isEmpty()) {
                 return offer;
             }
-            LOG.info("{}, but nobody answers there: {} comes", reason, registration.addr());
+            LOG.info("{}, but nobody answers there: {} may come", reason, registration.addr());
             offer =
                     registry.replace(
                             registration,

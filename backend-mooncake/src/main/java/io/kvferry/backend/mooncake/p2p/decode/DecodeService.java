@@ -109,9 +109,16 @@ public final class DecodeService implements AutoCloseable {
                     endings.refused(pull.load());
                     fetch = new Fetch(pull.asRelease()); // the prefiller need not keep the blocks
                 }
-                var engine = fetch.engine();
-                int turn = named.merge(new Named(engine, pull.request()), 1, Integer::sum);
-                groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>()).add(fetch);
+                var taken = fetch;
+                orLose(
+                        List.of(taken),
+                        () -> {
+                            var engine = taken.engine();
+                            int turn =
+                                    named.merge(new Named(engine, pull.request()), 1, Integer::sum);
+                            groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>())
+                                    .add(taken);
+                        });
             }
             groups.forEach((key, group) -> orLose(group, () -> find(key.engine(), group)));
         });
@@ -134,20 +141,27 @@ public final class DecodeService implements AutoCloseable {
                                 }));
     }
 
-    /// Does a step for some loads. What it throws ends these loads and no others: nobody else would
-    /// end them.
+    /// Does a step for some loads, and ends them with what it throws: nobody else would. Other
+    /// loads go on.
     private void orLose(List<Fetch> group, Runnable step) {
         try {
             step.run();
         } catch (RuntimeException | Error e) {
             LoopReport.ERROR.log(LOG, "loads fail that could not be begun", e);
-            for (var fetch : group) {
-                if (!fetch.ended()) {
-                    // One worker may have been asked by now, and no other will be.
-                    fetch.exposeAgain(settings.abortTimeout().plus(settings.transferTimeout()));
-                    endings.lose(fetch, Failure.of(e));
-                }
+            var failure = Failure.of(e);
+            group.forEach(fetch -> lose(fetch, failure));
+        }
+    }
+
+    private void lose(Fetch fetch, Failure failure) {
+        try {
+            if (!fetch.ended()) {
+                // One worker may have been asked by now, and no other will be.
+                fetch.exposeAgain(settings.abortTimeout().plus(settings.transferTimeout()));
+                endings.lose(fetch, failure);
             }
+        } catch (RuntimeException | Error e) { // the others must end
+            LoopReport.ERROR.log(LOG, "a load waits until it is revoked", e);
         }
     }
 

@@ -41,6 +41,11 @@ final class EngineDirectory implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(EngineDirectory.class);
     private static final int ATTEMPTS = 3;
 
+    /// Made ahead, for where there is no memory to say more.
+    private static final Answer NO_THREAD =
+            new Answer.NotFound(
+                    new Failure(ErrorCode.NO_MEMORY, "no memory to look a prefiller up"));
+
     /// Of each kind: one that is forgotten is asked for again.
     private static final int MOST_ENGINES = 1024;
 
@@ -199,7 +204,15 @@ final class EngineDirectory implements AutoCloseable {
         try {
             threads.newThread(() -> lookUp(key, tell)).start();
         } catch (RuntimeException | Error e) { // those who come later must not wait for it
-            tell.accept(new Answer.NotFound(Failure.of(e)));
+            tell.accept(notFound(e));
+        }
+    }
+
+    private static Answer notFound(Throwable e) {
+        try {
+            return new Answer.NotFound(Failure.of(e));
+        } catch (OutOfMemoryError _) {
+            return NO_THREAD;
         }
     }
 

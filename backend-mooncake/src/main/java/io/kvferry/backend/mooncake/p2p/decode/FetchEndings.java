@@ -98,7 +98,8 @@ final class FetchEndings implements AutoCloseable {
         settleIfDone(fetch);
     }
 
-    /// The load fails before a worker has heard of it: nobody can write.
+    /// The load fails, and nothing more is awaited from its workers. Nobody can write unless the
+    /// load says so, see [Fetch#exposeAgain].
     void lose(Fetch fetch, Failure failure) {
         if (!fetch.pull().release()) {
             outbox.count("mooncake_num_failed_recvs");

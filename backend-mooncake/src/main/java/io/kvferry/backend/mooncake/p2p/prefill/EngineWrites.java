@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.EngineOutcome;
 import io.kvferry.backend.mooncake.te.EngineRequest;
+import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
@@ -20,9 +21,11 @@ import io.kvferry.toolkit.bounded.RecentMap;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /// Writes blocks into decoders' memory by the connector's own transfer engine.
@@ -34,6 +37,11 @@ final class EngineWrites implements Carrier {
 
     /// Decoders that are looked up at a time; others are left to their writes.
     private static final int MOST_LOOKUPS = 16;
+
+    /// Beyond its deadline, see [EngineTransfer#quiesced].
+    private static final Duration QUIET_WITHIN = Duration.ofSeconds(12);
+
+    private static final long PAUSE_NANOS = 1_000_000;
 
     private final TransferEngine engine;
     private final MooncakeSettings settings;
@@ -102,7 +110,30 @@ final class EngineWrites implements Carrier {
         long begun = System.nanoTime();
         long bytes = ranges.totalBytes();
         int descriptors = ranges.size();
-        var transfer = engine.submit(request(ask, ranges));
+        var request = request(ask, ranges);
+        var quietBy = Deadline.in(request.deadline().remaining().plus(QUIET_WITHIN));
+        var transfer = engine.submit(request);
+        // Before it is quiet nobody may hear that it has failed: the decoder may use its blocks for
+        // something else then.
+        while (true) {
+            try {
+                tell(transfer, begun, bytes, descriptors, ended);
+                return transfer::cancel;
+            } catch (OutOfMemoryError e) {
+                if (quietBy.passed()) {
+                    throw e;
+                }
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
+        }
+    }
+
+    private void tell(
+            EngineTransfer transfer,
+            long begun,
+            long bytes,
+            int descriptors,
+            Consumer<Optional<Failure>> ended) {
         transfer.quiesced()
                 .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
                 .thenAccept(outcome -> {
@@ -118,7 +149,6 @@ final class EngineWrites implements Carrier {
                                 ended.accept(Optional.of(failure));
                     }
                 });
-        return transfer::cancel;
     }
 
     private EngineRequest request(Ask ask, Ranges ranges) {

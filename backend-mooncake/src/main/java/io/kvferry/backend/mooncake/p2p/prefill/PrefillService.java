@@ -58,6 +58,9 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
     /// Of longer transfer ids, which clients may choose, nothing is kept when they have ended.
     private static final int LONGEST_KEPT = 1024;
 
+    private static final String NOT_TAKEN =
+            "this prefiller could not take the request up; see its log";
+
     /// Waiting requests of one host, so that it does not crowd the others out.
     public static final int MAX_WAITING_OF_HOST = 1 << 14;
 
@@ -179,7 +182,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             }
             outbox.count("mooncake_num_kv_expired_reqs");
             slot.revoke();
-            pushes.withdraw(slot).forEach(ask -> pushed(slot, ask, 0, Optional.of(expired(slot))));
+            pushes.withdraw(slot, expired(slot));
             List.copyOf(slot.inFlight()).forEach(Runnable::run);
             settle(slot);
         });
@@ -280,18 +283,27 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                     List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
             return;
         }
-        exchange.afterwards(() -> room.give(asker.host(), cost));
+        exchange.afterwards(() -> {
+            room.give(asker.host(), cost);
+            forget(asker, exchange);
+        });
         try {
-            ask(asker, exchange, patience.earlier(writeBy));
-        } catch (RuntimeException | Error e) { // want of memory: it must leave nothing behind
-            LoopReport.ERROR.log(LOG, "requests of a decoder fail that could not be taken up", e);
+            exchanges.computeIfAbsent(asker, _ -> new ArrayList<>()).add(exchange);
+            var timer =
+                    channel.after(
+                            patience.earlier(writeBy).remaining(),
+                            () -> loop.post(() -> timeOut(exchange)));
+            exchange.afterwards(timer::cancel);
+        } catch (RuntimeException | Error e) { // want of memory; no request is taken up yet
+            LoopReport.ERROR.log(LOG, "requests of a decoder could not be taken up", e);
             try {
-                takeWaiting(exchange, (slot, ask) -> dealtWith(slot, ask, Failure.of(e)));
-                exchange.failed(List.copyOf(message.reqBlocks().keySet()), e.toString());
+                exchange.failed(List.copyOf(message.reqBlocks().keySet()), NOT_TAKEN);
             } finally {
                 exchange.gone();
             }
+            return;
         }
+        takeUp(exchange);
         if (exchange.isOpen()
                 && message.reqBlocks().values().stream()
                         .anyMatch(wanted -> isComputed(wanted.transferId()))) {
@@ -299,30 +311,37 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         }
     }
 
+    private void forget(SideChannel.Asker asker, PrefillExchange exchange) {
+        var open = exchanges.get(asker);
+        if (open != null) {
+            open.remove(exchange);
+            if (open.isEmpty()) {
+                exchanges.remove(asker);
+            }
+        }
+    }
+
     /// Takes up all requests of an exchange, or answers them.
-    private void ask(SideChannel.Asker asker, PrefillExchange exchange, Deadline limit) {
+    private void takeUp(PrefillExchange exchange) {
         var refused = new LinkedHashMap<String, List<String>>();
         exchange.message()
                 .reqBlocks()
                 .forEach((request, wanted) ->
-                        ask(new Ask(exchange, request, wanted))
+                        takeUp(new Ask(exchange, request, wanted))
                                 .ifPresent(reason ->
                                         refused.computeIfAbsent(reason, _ -> new ArrayList<>())
                                                 .add(request)));
         refused.forEach((reason, requests) -> exchange.failed(requests, reason));
-        if (!exchange.isOpen()) {
-            return;
+    }
+
+    /// As [#ask]. What that throws refuses one request, and not those that are being served.
+    private Optional<String> takeUp(Ask ask) {
+        try {
+            return ask(ask);
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "a request of a decoder could not be taken up", e);
+            return Optional.of(NOT_TAKEN);
         }
-        var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
-        open.add(exchange);
-        var timer = channel.after(limit.remaining(), () -> loop.post(() -> timeOut(exchange)));
-        exchange.afterwards(() -> {
-            timer.cancel();
-            open.remove(exchange);
-            if (open.isEmpty()) {
-                exchanges.remove(asker, open);
-            }
-        });
     }
 
     /// Whether a prefill has begun and is not done. For other transfers no address is looked up: a
@@ -362,9 +381,15 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             return Optional.of(
                     "this host has " + MAX_WAITING_OF_HOST + " requests waiting already");
         }
-        waiting++;
+        var place = slot(transferId);
         waitingOfHost.merge(host, 1, Integer::sum);
-        slot(transferId).waiting().add(ask);
+        waiting++;
+        try {
+            place.waiting().add(ask);
+        } catch (RuntimeException | Error e) {
+            left(ask);
+            throw e;
+        }
         return Optional.empty();
     }
 

@@ -19,7 +19,6 @@ import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
@@ -33,7 +32,8 @@ import java.util.concurrent.locks.LockSupport;
 /// does not hold them up. Hosts share them in the same way, whatever their decoders call
 /// themselves. So there may be twice as many for a while.
 ///
-/// Every job ends, also where there is no memory for it: a hold waits for those that have not.
+/// Every job ends, also one that could not be begun for want of memory: the hold of its blocks does
+/// not end before.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
@@ -110,7 +110,7 @@ final class PushQueue {
         this.ended = ended;
     }
 
-    /// Throws nothing.
+    /// Throws nothing: the job ends with a failure instead.
     void add(PrefillSlot slot, Ask ask) {
         try {
             var line = line(ask);
@@ -129,14 +129,15 @@ final class PushQueue {
                 host + " " + ask.exchange().decoder(), name -> new Line(name, host));
     }
 
-    /// Takes out what has not begun; it is for the caller to end.
-    List<Ask> withdraw(PrefillSlot slot) {
-        var withdrawn = new ArrayList<Ask>();
+    /// Ends what has not begun.
+    void withdraw(PrefillSlot slot, Failure why) {
+        var problem = Optional.of(why);
+        var withdrawn = new ArrayList<Job>();
         for (var line : lines.values()) {
-            line.waiting.removeIf(job -> job.slot.equals(slot) && withdrawn.add(job.ask));
+            line.waiting.removeIf(job -> job.slot.equals(slot) && withdrawn.add(job));
         }
         lines.values().removeIf(line -> line.running == 0 && line.waiting.isEmpty());
-        return withdrawn;
+        withdrawn.forEach(job -> end(job, 0, problem));
     }
 
     private void runJobs() {
@@ -147,9 +148,17 @@ final class PushQueue {
         } catch (RuntimeException | Error e) { // who waits is looked at again
             LoopReport.ERROR.log(LOG, "the next transfer to a decoder was not looked for", e);
             if (running == 0) { // no end of one will have it done
-                LockSupport.parkNanos(PAUSE_NANOS);
-                loop.post(this::runJobs);
+                lookAgain();
             }
+        }
+    }
+
+    private void lookAgain() {
+        LockSupport.parkNanos(PAUSE_NANOS);
+        try {
+            loop.post(this::runJobs);
+        } catch (OutOfMemoryError e) { // the next request or revocation has it done
+            LoopReport.ERROR.log(LOG, "transfers to decoders wait for the next request", e);
         }
     }
 
@@ -207,7 +216,9 @@ final class PushQueue {
         }
         var line = Objects.requireNonNull(lines.get(first));
         lines.putLast(first, line); // where several have as few, they take turns
-        return Optional.of(line.waiting.remove());
+        var job = Optional.of(line.waiting.element()); // before it leaves: there may be no memory
+        line.waiting.remove();
+        return job;
     }
 
     private Map<String, Host> hosts(int half) {
@@ -303,12 +314,19 @@ final class PushQueue {
         running--;
         job.line.running--;
         dropIfIdle(job.line);
-        try {
-            problem.ifPresent(_ -> outbox.count("mooncake_num_failed_transfers"));
-        } finally {
-            end(job, problem.isEmpty() ? bytes : 0, problem);
+        if (problem.isPresent()) {
+            countFailure();
         }
+        end(job, problem.isEmpty() ? bytes : 0, problem);
         return true;
+    }
+
+    private void countFailure() {
+        try {
+            outbox.count("mooncake_num_failed_transfers");
+        } catch (OutOfMemoryError e) { // the job must end all the same
+            LoopReport.ERROR.log(LOG, "a failed transfer is not counted", e);
+        }
     }
 
     private static Optional<Failure> failure(Throwable e) {

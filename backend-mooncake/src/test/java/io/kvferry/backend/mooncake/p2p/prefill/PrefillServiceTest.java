@@ -383,6 +383,76 @@ class PrefillServiceTest {
         }
     }
 
+    /// More want the blocks than are served at a time, and one of those that wait cannot be told
+    /// that the hold has ended.
+    @Test
+    void aRevokedHoldEndsAlthoughOneThatWaitsForItsTurnCannotBeAnswered() throws Exception {
+        var settings = MooncakeSettings.from(MooncakeSettings.SCHEMA.read("test", Map.of()));
+        try (var p = new Offering()) {
+            p.ready();
+            var served = new ArrayList<Decoder>();
+            for (int i = 0; i < settings.numWorkers(); i++) {
+                served.add(new Decoder("served-" + i));
+                p.asks(served.getLast(), 1);
+                assertThat(next(served.getLast()).offers()).hasSize(1);
+            }
+            var last = new Decoder("last");
+            p.asks(new Unreachable("first"), 1);
+            p.asks(last, 1);
+            p.service.revoke(p.hold);
+            assertThat(next(last).errReqs()).containsExactly("r-last");
+            for (var decoder : served) {
+                assertThat(next(decoder).errReqs()).containsExactly("r-" + decoder.host());
+            }
+            assertThat(p.ended()).hasSize(1);
+        }
+    }
+
+    /// What fails before it is taken up is not written: whoever is told so may use its blocks for
+    /// something else.
+    @Test
+    void aDecoderIsNotToldThatItsRequestHasFailedWhileItIsServed() throws Exception {
+        try (var p = new Offering()) {
+            p.ready();
+            var told = new LinkedBlockingQueue<XferResponse>();
+            var unlisted =
+                    new SideChannel.Asker() {
+                        @Override
+                        public boolean answer(byte[] message) {
+                            return told.add(XferDecoder.response(message));
+                        }
+
+                        @Override
+                        public String host() {
+                            return "unlisted";
+                        }
+
+                        @Override
+                        public int hashCode() {
+                            throw new OutOfMemoryError("thrown by the test");
+                        }
+
+                        @Override
+                        public boolean equals(Object other) {
+                            return this == other;
+                        }
+                    };
+            p.asks(unlisted, 1);
+            var other = new Decoder("other");
+            p.asks(other, 1);
+            var offer = next(other).offers().values().iterator().next();
+            assertThat(told)
+                    .singleElement()
+                    .satisfies(answer -> {
+                        assertThat(answer.errReqs()).containsExactly("r-unlisted");
+                        assertThat(answer.offers()).isEmpty();
+                    });
+            p.service.onRequest(
+                    other, new ReadReport(ReadOffer.decode(offer).ticket(), "").encode());
+            assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
+        }
+    }
+
     /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
     /// must not wait for the next one.
     @Test

@@ -143,7 +143,11 @@ final class NativeTransfer implements EngineTransfer {
     /// @param status room for one status
     /// @throws KvFerryException when the library breaks its contract
     boolean poll(MemorySegment status, Executor notifying) {
-        while (polled < tasks && !freed) {
+        if (freed && polled < tasks) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "a batch is lost of which the library may do some tasks");
+        }
+        while (polled < tasks) {
             status.fill((byte) 0);
             int rc = library.status(handle, batch, polled, status);
             if (rc != 0 && refused) {

@@ -138,7 +138,7 @@ public final class SharedPeer implements AutoCloseable {
         }
     }
 
-    /// Said once for each start of a peer, for it decides how its own memory is reached.
+    /// Logged whenever a peer is attached to, for it decides how its own memory is reached.
     private Optional<PeerProcess> attachProcess() {
         try {
             if (!ownerLives()) {

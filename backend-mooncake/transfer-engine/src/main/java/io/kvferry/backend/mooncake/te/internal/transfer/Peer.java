@@ -77,9 +77,9 @@ public final class Peer {
     private volatile Optional<SharedPeer> shared = Optional.empty();
 
     /// Whether its memory is on this host and is not attached to: that failed, or nobody used it.
-    private volatile boolean attachFailed;
+    private volatile boolean detached;
 
-    /// Not attached to again before.
+    /// Before this time it is not attached to again.
     private volatile long attachAfter = System.nanoTime();
 
     /// When its memory was attached to, or seen to have been used.
@@ -101,7 +101,7 @@ public final class Peer {
             try {
                 shared = attach();
             } catch (IOException e) {
-                attachFailed = true;
+                detached = true;
                 LOG.info("no shared memory with {} for now: {}", incarnation(), e.toString());
             }
         }
@@ -115,7 +115,7 @@ public final class Peer {
     ///
     /// @return the peer's memory when it is attached now
     Optional<SharedPeer> attachAgain() {
-        if (!attachFailed || dropped || System.nanoTime() - attachAfter < 0) {
+        if (!detached || dropped || System.nanoTime() - attachAfter < 0) {
             return Optional.empty();
         }
         Optional<SharedPeer> attached;
@@ -125,7 +125,7 @@ public final class Peer {
             LOG.debug("still no shared memory with {}: {}", incarnation(), e.toString());
             return Optional.empty();
         }
-        attachFailed = false;
+        detached = false;
         lock.lock();
         try {
             if (!dropped && shared.isEmpty()) {
@@ -156,7 +156,7 @@ public final class Peer {
             lock.lock();
             try {
                 shared = Optional.empty();
-                attachFailed = true;
+                detached = true;
             } finally {
                 lock.unlock();
             }
