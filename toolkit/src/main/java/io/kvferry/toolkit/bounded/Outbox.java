@@ -38,11 +38,20 @@ public final class Outbox {
     private boolean add(TransferId id, Completion.Result result) {
         lock.lock();
         try {
-            boolean first = completed.put(id, true) == null;
-            if (first) {
-                completions.add(new Completion(id, rank, result));
+            if (completed.containsKey(id)) {
+                return false;
             }
-            return first;
+            completions.add(new Completion(id, rank, result)); // before it counts as told
+            boolean kept = false;
+            try {
+                completed.put(id, true);
+                kept = true;
+            } finally {
+                if (!kept) {
+                    completions.removeLast();
+                }
+            }
+            return true;
         } finally {
             lock.unlock();
         }

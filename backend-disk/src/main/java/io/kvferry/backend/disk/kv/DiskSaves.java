@@ -170,10 +170,14 @@ final class DiskSaves {
         return true;
     }
 
-    /// Whether nothing of a block is left to save: it is stored, or all of it that is in memory is.
+    /// Whether nothing of a block is left to save: it is stored, or all of it that is in memory is,
+    /// or nothing is in memory.
     private boolean isStored(Tracked tracked, RequestView request, BlockTable table, int block) {
-        return tracked.isStored(request, block, store)
-                || Tracked.all(store, filesToSave(tracked, request, table, block));
+        if (tracked.isStored(request, block, store)) {
+            return true;
+        }
+        var files = filesToSave(tracked, request, table, block);
+        return files.size() < tracked.single(request, block).size() && Tracked.all(store, files);
     }
 
     /// The files that a save of one block writes. A group without memory for the block has none,

@@ -24,6 +24,9 @@ final class RecencyIndex {
     private static final int WORDS = 4;
     static final int FIRST_CAPACITY = 1024;
 
+    /// Steps from an end of the list that cost nothing to speak of.
+    private static final int FEW = 16;
+
     private long[] digests = new long[FIRST_CAPACITY * WORDS];
     private long[] bytes = new long[FIRST_CAPACITY];
     private long[] verifiedAt = new long[FIRST_CAPACITY];
@@ -42,7 +45,7 @@ final class RecencyIndex {
     private int newest = NONE;
     private int oldest = NONE;
 
-    /// Where the last search for a place in the list ended.
+    /// Where the last search for a place in the list ended, but for those of few steps from an end.
     private int searched = NONE;
 
     private int free = NONE;
@@ -350,12 +353,13 @@ final class RecencyIndex {
         }
     }
 
-    /// The last slot that is not newer than `stamp`, where the newest is; NONE when all are newer.
+    /// The last slot that is not newer than `stamp`, or NONE when all are newer. To be called only
+    /// while the newest slot is newer.
     ///
     /// The search goes from three places at a time: from both ends, because what is touched is
     /// nearly always one of the newest and what is new here may also be the oldest, and from where
-    /// the last search ended. Files that a scan found come in the order of their times, so that all
-    /// of them together take one walk through the list.
+    /// the last long search ended. Files that a scan found come in the order of their times, so
+    /// that all of them together take one walk through the list, also while others are touched.
     private int lastNotNewer(long stamp) {
         if (stamps[oldest] > stamp) {
             return NONE;
@@ -363,7 +367,7 @@ final class RecencyIndex {
         int down = newest;
         int up = oldest;
         int near = searched == NONE ? oldest : searched;
-        while (true) {
+        for (int steps = 0; ; steps++) {
             boolean below = stamps[near] <= stamp;
             int next = below ? newer[near] : older[near];
             if (below != (stamps[next] <= stamp)) {
@@ -372,11 +376,11 @@ final class RecencyIndex {
             near = next;
             down = older[down];
             if (stamps[down] <= stamp) {
-                return searched = down;
+                return steps < FEW ? down : (searched = down);
             }
             next = newer[up];
             if (stamps[next] > stamp) {
-                return searched = up;
+                return steps < FEW ? up : (searched = up);
             }
             up = next;
         }

@@ -12,7 +12,7 @@ public final class Victim {
     long bytes;
     boolean reserved;
 
-    /// What was known of failed reads when its eviction began.
+    /// What was known of failed reads when [SpaceCatalog#evict] took it out.
     boolean unreadable;
 
     boolean suppressed;

@@ -79,14 +79,15 @@ class RecencyIndexTest {
             index.add(new KeyDigest(2 * i + 1, 0, 0, 0), 1, 2 * i + 1);
             if (i % 3 == 0) { // others go on using files
                 index.touch(index.find(new KeyDigest(2 * files - 2, 0, 0, 0)), 2L * files + i);
+                index.touch(index.find(new KeyDigest(2 * files - 4, 0, 0, 0)), 2L * files + i - 1);
             }
         }
         long expected = 0;
-        for (int slot = index.oldest(); expected < 2 * files - 2; slot = index.oldest()) {
+        for (int slot = index.oldest(); expected < 2 * files - 4; slot = index.oldest()) {
             assertThat(index.digest(slot).a()).isEqualTo(expected++);
             index.remove(slot);
         }
-        assertThat(drain()).hasSize(2);
+        assertThat(drain()).hasSize(4);
     }
 
     private int holding() {

@@ -104,24 +104,31 @@ public final class DecodeService implements AutoCloseable {
             var groups = new LinkedHashMap<Group, List<Fetch>>();
             var named = new HashMap<Named, Integer>();
             for (var pull : pulls) {
-                var fetch = new Fetch(pull);
-                if (!pull.release() && !endings.add(fetch)) {
-                    endings.refused(pull.load());
-                    fetch = new Fetch(pull.asRelease()); // the prefiller need not keep the blocks
+                try {
+                    var fetch = new Fetch(pull);
+                    if (!pull.release() && !endings.add(fetch)) {
+                        endings.refused(pull.load());
+                        fetch = new Fetch(pull.asRelease()); // P need not keep the blocks
+                    }
+                    var engine = fetch.engine();
+                    int turn = named.merge(new Named(engine, pull.request()), 1, Integer::sum);
+                    groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>())
+                            .add(fetch);
+                } catch (RuntimeException | Error e) { // the others are begun
+                    LoopReport.ERROR.log(LOG, "a load fails that could not be begun", e);
+                    notBegun(pull, Failure.of(e));
                 }
-                var taken = fetch;
-                orLose(
-                        List.of(taken),
-                        () -> {
-                            var engine = taken.engine();
-                            int turn =
-                                    named.merge(new Named(engine, pull.request()), 1, Integer::sum);
-                            groups.computeIfAbsent(new Group(engine, turn), _ -> new ArrayList<>())
-                                    .add(taken);
-                        });
             }
             groups.forEach((key, group) -> orLose(group, () -> find(key.engine(), group)));
         });
+    }
+
+    private void notBegun(MooncakePlan.Pull pull, Failure failure) {
+        try {
+            endings.notBegun(pull, failure);
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "a load waits until it is revoked", e);
+        }
     }
 
     private void find(EngineDirectory.Key engine, List<Fetch> group) {

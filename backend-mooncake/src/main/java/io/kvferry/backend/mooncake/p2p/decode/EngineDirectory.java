@@ -42,7 +42,7 @@ final class EngineDirectory implements AutoCloseable {
     private static final int ATTEMPTS = 3;
 
     /// Made ahead, for where there is no memory to say more.
-    private static final Answer NO_THREAD =
+    private static final Answer NO_MEMORY =
             new Answer.NotFound(
                     new Failure(ErrorCode.NO_MEMORY, "no memory to look a prefiller up"));
 
@@ -212,7 +212,7 @@ final class EngineDirectory implements AutoCloseable {
         try {
             return new Answer.NotFound(Failure.of(e));
         } catch (OutOfMemoryError _) {
-            return NO_THREAD;
+            return NO_MEMORY;
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.decode;
 
+import io.kvferry.backend.mooncake.p2p.common.MooncakePlan;
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -98,8 +99,18 @@ final class FetchEndings implements AutoCloseable {
         settleIfDone(fetch);
     }
 
-    /// The load fails, and nothing more is awaited from its workers. Nobody can write unless the
-    /// load says so, see [Fetch#exposeAgain].
+    /// A pull that nobody was asked for ends.
+    void notBegun(MooncakePlan.Pull pull, Failure failure) {
+        var fetch = open.get(pull.load());
+        if (fetch != null) {
+            lose(fetch, failure);
+        } else if (!pull.release()) {
+            failed(pull.load(), failure);
+        }
+    }
+
+    /// The load fails, and nothing more is awaited from its workers. Where a worker without
+    /// capabilities may have been asked, [Fetch#exposeAgain] has to be called before.
     void lose(Fetch fetch, Failure failure) {
         if (!fetch.pull().release()) {
             outbox.count("mooncake_num_failed_recvs");

@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.te.EngineTransfer;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.Distribution;
@@ -38,10 +39,14 @@ final class EngineWrites implements Carrier {
     /// Decoders that are looked up at a time; others are left to their writes.
     private static final int MOST_LOOKUPS = 16;
 
-    /// Beyond its deadline, see [EngineTransfer#quiesced].
+    /// After its deadline; a kvferry peer is asked for 10 s at most, see [EngineTransfer#quiesced].
     private static final Duration QUIET_WITHIN = Duration.ofSeconds(12);
 
     private static final long PAUSE_NANOS = 1_000_000;
+
+    /// Made ahead, for where there is no memory to say more.
+    private static final Optional<Failure> NOT_DESCRIBED =
+            Optional.of(new Failure(ErrorCode.NO_MEMORY, "no memory to describe a failure"));
 
     private final TransferEngine engine;
     private final MooncakeSettings settings;
@@ -113,11 +118,15 @@ final class EngineWrites implements Carrier {
         var request = request(ask, ranges);
         var quietBy = Deadline.in(request.deadline().remaining().plus(QUIET_WITHIN));
         var transfer = engine.submit(request);
-        // Before it is quiet nobody may hear that it has failed: the decoder may use its blocks for
-        // something else then.
+        // A decoder that hears of a failure may use its blocks for something else, so nobody may
+        // hear of one while the transfer writes.
+        boolean heard = false;
         while (true) {
             try {
-                tell(transfer, begun, bytes, descriptors, ended);
+                if (!heard) {
+                    tell(transfer, begun, bytes, descriptors, ended);
+                    heard = true;
+                }
                 return transfer::cancel;
             } catch (OutOfMemoryError e) {
                 if (quietBy.passed()) {
@@ -146,9 +155,17 @@ final class EngineWrites implements Carrier {
                             }
                         }
                         case EngineOutcome.Failed(var failure, _) ->
-                                ended.accept(Optional.of(failure));
+                                ended.accept(optional(failure));
                     }
                 });
+    }
+
+    private static Optional<Failure> optional(Failure failure) {
+        try {
+            return Optional.of(failure);
+        } catch (OutOfMemoryError _) {
+            return NOT_DESCRIBED;
+        }
     }
 
     private EngineRequest request(Ask ask, Ranges ranges) {

@@ -147,8 +147,11 @@ final class PrefillExchange {
             asker.answer(response(XferResponse.Status.CONTINUE, ok, failed, text));
             return;
         }
-        asker.last(response(XferResponse.Status.FINISH, ok, failed, text));
-        end();
+        try {
+            asker.last(response(XferResponse.Status.FINISH, ok, failed, text));
+        } finally {
+            end();
+        }
     }
 
     private byte[] response(

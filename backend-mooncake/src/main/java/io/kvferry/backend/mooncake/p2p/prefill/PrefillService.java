@@ -10,6 +10,7 @@ import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
+import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
@@ -180,11 +181,14 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                 outbox.complete(hold, new Completion.Revoked());
                 return;
             }
-            outbox.count("mooncake_num_kv_expired_reqs");
             slot.revoke();
-            pushes.withdraw(slot, expired(slot));
-            List.copyOf(slot.inFlight()).forEach(Runnable::run);
-            settle(slot);
+            try {
+                outbox.count("mooncake_num_kv_expired_reqs");
+                pushes.withdraw(slot, expired(slot));
+                List.copyOf(slot.inFlight()).forEach(Runnable::run);
+            } finally { // nobody revokes twice
+                settle(slot);
+            }
         });
     }
 
@@ -326,21 +330,31 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         var refused = new LinkedHashMap<String, List<String>>();
         exchange.message()
                 .reqBlocks()
-                .forEach((request, wanted) ->
-                        takeUp(new Ask(exchange, request, wanted))
-                                .ifPresent(reason ->
-                                        refused.computeIfAbsent(reason, _ -> new ArrayList<>())
-                                                .add(request)));
+                .forEach((request, wanted) -> takeUp(exchange, request, wanted, refused));
         refused.forEach((reason, requests) -> exchange.failed(requests, reason));
     }
 
-    /// As [#ask]. What that throws refuses one request, and not those that are being served.
-    private Optional<String> takeUp(Ask ask) {
+    /// What this meets refuses one request, and not those that are being served.
+    private void takeUp(
+            PrefillExchange exchange,
+            String request,
+            RequestBlocks wanted,
+            Map<String, List<String>> refused) {
         try {
-            return ask(ask);
+            ask(new Ask(exchange, request, wanted))
+                    .ifPresent(reason ->
+                            refused.computeIfAbsent(reason, _ -> new ArrayList<>()).add(request));
         } catch (RuntimeException | Error e) {
             LoopReport.ERROR.log(LOG, "a request of a decoder could not be taken up", e);
-            return Optional.of(NOT_TAKEN);
+            refuse(exchange, request);
+        }
+    }
+
+    private static void refuse(PrefillExchange exchange, String request) {
+        try {
+            exchange.failed(List.of(request), NOT_TAKEN);
+        } catch (RuntimeException | Error e) { // its decoder waits for its own limit
+            LoopReport.ERROR.log(LOG, "a decoder is not told that its request is refused", e);
         }
     }
 

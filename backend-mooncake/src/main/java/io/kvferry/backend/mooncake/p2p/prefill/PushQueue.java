@@ -15,7 +15,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -23,6 +22,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 
 /// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn; who
 /// has the fewest is next.
@@ -32,8 +32,8 @@ import java.util.concurrent.locks.LockSupport;
 /// does not hold them up. Hosts share them in the same way, whatever their decoders call
 /// themselves. So there may be twice as many for a while.
 ///
-/// Every job ends, also one that could not be begun for want of memory: the hold of its blocks does
-/// not end before.
+/// Every job ends, also one that could not be begun for want of memory: a hold ends only after all
+/// of its jobs.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
@@ -132,12 +132,17 @@ final class PushQueue {
     /// Ends what has not begun.
     void withdraw(PrefillSlot slot, Failure why) {
         var problem = Optional.of(why);
-        var withdrawn = new ArrayList<Job>();
         for (var line : lines.values()) {
-            line.waiting.removeIf(job -> job.slot.equals(slot) && withdrawn.add(job));
+            for (var jobs = line.waiting.iterator(); jobs.hasNext(); ) {
+                var job = jobs.next();
+                if (job.slot.equals(slot)) {
+                    jobs.remove();
+                    end(job, 0, problem); // at once: a job that is in no line must have ended
+                }
+            }
         }
         lines.values().removeIf(line -> line.running == 0 && line.waiting.isEmpty());
-        withdrawn.forEach(job -> end(job, 0, problem));
+        runJobs(); // others may have more places now
     }
 
     private void runJobs() {
@@ -157,7 +162,7 @@ final class PushQueue {
         LockSupport.parkNanos(PAUSE_NANOS);
         try {
             loop.post(this::runJobs);
-        } catch (OutOfMemoryError e) { // the next request or revocation has it done
+        } catch (OutOfMemoryError e) { // the next request has it done
             LoopReport.ERROR.log(LOG, "transfers to decoders wait for the next request", e);
         }
     }
@@ -275,22 +280,12 @@ final class PushQueue {
 
     private void submit(Job job, Ranges ranges) {
         long bytes = ranges.totalBytes();
-        var going = new Going();
+        var going = new Going(job, ranges, bytes);
         job.slot.inFlight().add(going);
         running++;
         job.line.running++;
         try {
-            going.stop =
-                    carrier.start(
-                            job.slot,
-                            job.ask,
-                            ranges,
-                            problem ->
-                                    loop.post(() -> {
-                                        if (leave(job, going, bytes, problem)) {
-                                            again(ranges);
-                                        }
-                                    }));
+            going.stop = carrier.start(job.slot, job.ask, ranges, going.ended);
         } catch (RuntimeException | Error e) { // Errors too: the hold must not wait for ever
             // The ranges are not used again: part of it may have begun.
             var _ = leave(job, going, bytes, failure(e));
@@ -337,9 +332,32 @@ final class PushQueue {
         }
     }
 
-    /// A job on its way.
-    private static final class Going implements Runnable {
+    /// A job on its way. What its end needs is made before it begins.
+    private final class Going implements Runnable {
+        private final Job job;
+        private final Ranges ranges;
+        private final long bytes;
+        private final Runnable left = this::left;
+        private final Consumer<Optional<Failure>> ended = this::ended;
+        private volatile Optional<Failure> problem = Optional.empty();
         private Runnable stop = () -> {};
+
+        Going(Job job, Ranges ranges, long bytes) {
+            this.job = job;
+            this.ranges = ranges;
+            this.bytes = bytes;
+        }
+
+        private void ended(Optional<Failure> how) {
+            problem = how;
+            loop.post(left);
+        }
+
+        private void left() {
+            if (leave(job, this, bytes, problem)) {
+                again(ranges);
+            }
+        }
 
         @Override
         public void run() {
