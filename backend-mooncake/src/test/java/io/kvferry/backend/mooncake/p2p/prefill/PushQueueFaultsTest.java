@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.prefill;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
+import io.kvferry.backend.mooncake.p2p.copy.CopyPlan;
+import io.kvferry.backend.mooncake.p2p.copy.CopyPlan.RegionCopy;
+import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
+import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.junit.jupiter.api.Test;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/// A queue whose carrier, whose listener and whose revocations fail and come as chance has it. All
+/// of it happens on the queue's own loop, so that a seed gives the same history again.
+class PushQueueFaultsTest {
+    private static final int WORKERS = 3;
+    private static final Failure REVOKED = new Failure(ErrorCode.LEASE_EXPIRED, "revoked");
+
+    private final long seed = System.nanoTime();
+    private final Random random = new Random(seed);
+    private final List<PrefillSlot> slots = new ArrayList<>();
+
+    /// Of each request that was added, how often its end was told.
+    private final Map<String, Integer> ends = new HashMap<>();
+
+    /// Transfers that were started and have not ended.
+    private final List<Consumer<Optional<Failure>>> running = new ArrayList<>();
+
+    private int added;
+
+    /// Refuses to start, ends at once, or keeps the transfer.
+    private final class Moody implements Carrier {
+        @Override
+        public Optional<String> refusal(XferMetadata message) {
+            return Optional.empty();
+        }
+
+        @Override
+        public Runnable start(
+                PrefillSlot slot, Ask ask, Ranges ranges, Consumer<Optional<Failure>> ended) {
+            switch (random.nextInt(4)) {
+                case 0 -> throw new OutOfMemoryError("thrown by the test");
+                case 1 -> ended.accept(Optional.empty());
+                default -> running.add(ended);
+            }
+            return () -> {};
+        }
+    }
+
+    private record From(String host) implements SideChannel.Asker {
+        @Override
+        public boolean answer(byte[] message) {
+            return true;
+        }
+    }
+
+    private static Ask ask(String request, int decoder) {
+        var blocks = new RequestBlocks(request, List.of(new int[] {1}));
+        var message =
+                new XferMetadata(
+                        Generation.G7,
+                        "127.0.0.1",
+                        decoder,
+                        1,
+                        0,
+                        Map.of(request, blocks),
+                        WireRegions.NONE,
+                        1,
+                        0,
+                        Optional.empty());
+        var plan =
+                new CopyPlan(
+                        List.of(new RegionCopy(0, 4, 0x1000, 64, 0, 0x2000, 64, 0, 1, 64, 64, 64)),
+                        1,
+                        1);
+        var from = new From("h" + decoder % 2);
+        return new Ask(
+                new PrefillExchange(from, message, plan, 0, Deadline.in(TestEngine.SOON)),
+                request,
+                blocks);
+    }
+
+    private void ended(Ask ask) {
+        ends.merge(ask.request(), 1, Integer::sum);
+        if (random.nextInt(4) == 0) {
+            throw new OutOfMemoryError("thrown by the test");
+        }
+    }
+
+    private void step(PushQueue queue) {
+        switch (random.nextInt(6)) {
+            case 0, 1, 2 -> {
+                var slot = slots.get(random.nextInt(slots.size()));
+                queue.add(slot, ask("r" + added++, random.nextInt(4)));
+            }
+            case 3, 4 -> {
+                if (!running.isEmpty()) {
+                    var how =
+                            random.nextBoolean() ? Optional.<Failure>empty() : Optional.of(REVOKED);
+                    running.remove(random.nextInt(running.size())).accept(how);
+                }
+            }
+            default -> queue.withdraw(slots.get(random.nextInt(slots.size())), REVOKED);
+        }
+    }
+
+    private void endAll() {
+        var all = List.copyOf(running);
+        running.clear();
+        all.forEach(one -> one.accept(Optional.empty()));
+    }
+
+    private static void on(SerialLoop loop, Runnable work) throws Exception {
+        var done = new CompletableFuture<Void>();
+        loop.post(() -> {
+            try {
+                work.run();
+                done.complete(null);
+            } catch (RuntimeException | Error e) {
+                done.completeExceptionally(e);
+            }
+        });
+        done.get(60, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void everyJobEndsOnceWhateverFails() throws Exception {
+        var settings =
+                MooncakeSettings.from(
+                        MooncakeSettings.SCHEMA.read("test", Map.of("num_workers", WORKERS)));
+        for (int i = 0; i < 3; i++) {
+            var slot = new PrefillSlot("t" + i);
+            slot.ready(TransferId.save("t" + i, 0), List.of(new int[] {0}));
+            slots.add(slot);
+        }
+        try (var loop = new SerialLoop("test")) {
+            var queue =
+                    new PushQueue(
+                            new Moody(),
+                            loop,
+                            settings,
+                            new Outbox(0, () -> {}),
+                            (_, ask, _, _) -> ended(ask));
+            for (int i = 0; i < 5_000; i++) {
+                on(loop, () -> step(queue));
+                on(loop, () -> {}); // ends are posted
+            }
+            for (int i = 0; i < added; i++) { // each may let another one begin
+                on(loop, this::endAll);
+            }
+            on(
+                    loop,
+                    () -> {
+                        assertThat(ends.values()).as("seed %d", seed).containsOnly(1);
+                        assertThat(ends).as("seed %d", seed).hasSize(added);
+                        assertThat(slots)
+                                .as("seed %d", seed)
+                                .allSatisfy(slot -> assertThat(slot.inFlight()).isEmpty());
+                    });
+        }
+    }
+}
