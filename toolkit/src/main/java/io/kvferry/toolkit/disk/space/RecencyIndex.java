@@ -24,8 +24,9 @@ final class RecencyIndex {
     private static final int WORDS = 4;
     static final int FIRST_CAPACITY = 1024;
 
-    /// Steps from an end of the list that cost nothing to speak of.
-    private static final int FEW = 16;
+    /// Searches of so few steps from an end do not end the walk of a scan. Uses by this process
+    /// take about as many as there are files of the prefixes that are used together.
+    private static final int FEW = 256;
 
     private long[] digests = new long[FIRST_CAPACITY * WORDS];
     private long[] bytes = new long[FIRST_CAPACITY];
@@ -359,7 +360,7 @@ final class RecencyIndex {
     /// The search goes from three places at a time: from both ends, because what is touched is
     /// nearly always one of the newest and what is new here may also be the oldest, and from where
     /// the last long search ended. Files that a scan found come in the order of their times, so
-    /// that all of them together take one walk through the list, also while others are touched.
+    /// that all of them together take one walk through the list, also while newer ones are touched.
     private int lastNotNewer(long stamp) {
         if (stamps[oldest] > stamp) {
             return NONE;
