@@ -179,7 +179,8 @@ public final class HostPlane implements DataPlane {
                         });
         windows.put(proof.name(), new Expected(proof, window)); // before its end can remove it
         try {
-            window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
+            var late = late("filled"); // there may be no memory for it then
+            window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late)));
         } catch (RuntimeException | Error e) { // no memory for the clock's thread, for one
             windows.remove(proof.name()); // nobody knows the grant
             throw e;
@@ -205,7 +206,8 @@ public final class HostPlane implements DataPlane {
         var sending =
                 new HostSending(target, grant, source, copies, checksum, views, deadline, end);
         try {
-            var limit = clock.after(deadline.remaining(), () -> sending.giveUp(late("sent")));
+            var late = late("sent"); // as above
+            var limit = clock.after(deadline.remaining(), () -> sending.giveUp(late));
             sending.timer(limit);
             sendings.add(sending);
             try {
@@ -224,12 +226,13 @@ public final class HostPlane implements DataPlane {
         return sending;
     }
 
-    private Failure late(String what) {
-        return new Failure(ErrorCode.TIMEOUT, name + ": not " + what + " within its time limit");
+    private Outcome.Failed late(String what) {
+        return new Outcome.Failed(
+                new Failure(ErrorCode.TIMEOUT, name + ": not " + what + " within its time limit"));
     }
 
-    private Failure closedFailure() {
-        return new Failure(ErrorCode.CLOSED, name + " is closed");
+    private Outcome.Failed closedFailure() {
+        return new Outcome.Failed(new Failure(ErrorCode.CLOSED, name + " is closed"));
     }
 
     /// Runs it on a thread of its own, counted until `after` has run.

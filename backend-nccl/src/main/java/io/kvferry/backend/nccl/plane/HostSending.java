@@ -7,12 +7,15 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 import io.kvferry.toolkit.net.Cancellation;
 import io.kvferry.toolkit.net.DataSockets;
 import io.kvferry.toolkit.net.HostNames;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
@@ -38,6 +41,16 @@ final class HostSending implements DataPlane.Sending {
     /// may take among 1,000. Shorter transfers are left paced.
     private static final long BULK_BYTES = 4 << 20;
 
+    private static final Logger LOG = LoggerFactory.getLogger(HostSending.class);
+
+    // Made ahead, for where there is no memory.
+
+    private static final DataPlane.Outcome.Failed NOT_DESCRIBED =
+            failed(ErrorCode.NO_MEMORY, "no memory to describe why the transfer failed");
+
+    private static final DataPlane.Outcome.Failed GIVEN_UP =
+            failed(ErrorCode.CANCELLED, "the transfer was given up");
+
     private final PeerAddress receiver;
     private final GrantProof proof;
     private final Placement source;
@@ -53,7 +66,7 @@ final class HostSending implements DataPlane.Sending {
     private int sent;
     private boolean committed;
     private boolean over;
-    private @Nullable Failure givenUp;
+    private DataPlane.Outcome.@Nullable Failed givenUp;
     private final Cancellation connection = new Cancellation();
     private @Nullable Future<?> timer;
 
@@ -86,6 +99,10 @@ final class HostSending implements DataPlane.Sending {
         this.end = end;
     }
 
+    private static DataPlane.Outcome.Failed failed(ErrorCode code, String text) {
+        return new DataPlane.Outcome.Failed(new Failure(code, text));
+    }
+
     void timer(Future<?> limit) {
         lock.lock();
         try {
@@ -99,19 +116,24 @@ final class HostSending implements DataPlane.Sending {
     }
 
     void run() {
-        DataPlane.Outcome outcome;
+        DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
-            outcome = new DataPlane.Outcome.Done(transfer());
-        } catch (KvFerryException e) {
-            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
-        } catch (IOException e) {
-            outcome =
-                    new DataPlane.Outcome.Failed(
-                            new Failure(ErrorCode.PEER_LOST, "receiver at " + receiver + ": " + e));
+            outcome = carry();
         } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
+            LoopReport.WARN.log(LOG, "a sending has failed", e);
         }
         finish(outcome);
+    }
+
+    private DataPlane.Outcome carry() {
+        try {
+            return new DataPlane.Outcome.Done(transfer());
+        } catch (IOException e) {
+            return new DataPlane.Outcome.Failed(
+                    new Failure(ErrorCode.PEER_LOST, "receiver at " + receiver + ": " + e));
+        } catch (RuntimeException | Error e) {
+            return new DataPlane.Outcome.Failed(Failure.of(e));
+        }
     }
 
     private long transfer() throws IOException {
@@ -319,7 +341,7 @@ final class HostSending implements DataPlane.Sending {
 
     private void checkNotGivenUp() {
         if (givenUp != null) {
-            throw givenUp.toException();
+            throw givenUp.failure().toException();
         }
     }
 
@@ -401,10 +423,10 @@ final class HostSending implements DataPlane.Sending {
 
     @Override
     public void abort() {
-        giveUp(new Failure(ErrorCode.CANCELLED, "the transfer was given up"));
+        giveUp(GIVEN_UP);
     }
 
-    void giveUp(Failure why) {
+    void giveUp(DataPlane.Outcome.Failed why) {
         lock.lock();
         try {
             if (over || givenUp != null) {
@@ -415,7 +437,7 @@ final class HostSending implements DataPlane.Sending {
         } finally {
             lock.unlock();
         }
-        connection.cancel(why.code()); // its thread says the end
+        connection.cancel(why.failure().code()); // its thread says the end
     }
 
     private void finish(DataPlane.Outcome outcome) {
@@ -424,7 +446,7 @@ final class HostSending implements DataPlane.Sending {
         try {
             over = true;
             if (givenUp != null && outcome instanceof DataPlane.Outcome.Failed) {
-                told = new DataPlane.Outcome.Failed(givenUp);
+                told = givenUp;
             }
             if (timer != null) {
                 timer.cancel(false);

@@ -4,9 +4,12 @@ package io.kvferry.backend.nccl.plane;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.channels.SocketChannel;
@@ -19,12 +22,25 @@ import java.util.function.Consumer;
 ///
 /// Threading: any thread; [#fill] on the connection's.
 final class HostWindow implements DataPlane.Window {
+    private static final Logger LOG = LoggerFactory.getLogger(HostWindow.class);
+
+    // Made ahead, for where there is no memory.
+
+    private static final DataPlane.Outcome.Failed NOT_DESCRIBED =
+            failed(ErrorCode.NO_MEMORY, "no memory to describe why the transfer failed");
+
+    private static final DataPlane.Outcome.Failed WITHDRAWN =
+            failed(ErrorCode.CANCELLED, "the window was withdrawn");
+
+    private static final DataPlane.Outcome.Failed UNUSED =
+            failed(ErrorCode.TIMEOUT, "no sender came in time");
+
     private final Placement target;
     private final PieceViews.Pool idle;
     private final Consumer<DataPlane.Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
     private @Nullable SocketChannel connection;
-    private @Nullable Failure givenUp;
+    private DataPlane.Outcome.@Nullable Failed givenUp;
     private @Nullable Future<?> timer;
     private DataPlane.@Nullable Outcome result;
     private boolean over;
@@ -34,6 +50,10 @@ final class HostWindow implements DataPlane.Window {
         this.target = target;
         this.idle = idle;
         this.end = end;
+    }
+
+    private static DataPlane.Outcome.Failed failed(ErrorCode code, String text) {
+        return new DataPlane.Outcome.Failed(new Failure(code, text));
     }
 
     void timer(Future<?> limit) {
@@ -58,21 +78,25 @@ final class HostWindow implements DataPlane.Window {
         if (!adopt(channel)) {
             return false;
         }
-        DataPlane.Outcome outcome;
+        DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
-            long bytes = read(channel, memory, sums);
-            outcome = new DataPlane.Outcome.Done(bytes);
-        } catch (KvFerryException e) {
-            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
-        } catch (IOException e) {
-            outcome =
-                    new DataPlane.Outcome.Failed(
-                            new Failure(ErrorCode.PEER_LOST, "sender is gone: " + e));
+            outcome = take(channel, memory, sums);
         } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
+            LoopReport.WARN.log(LOG, "a window has failed", e);
         }
         finish(outcome);
         return true;
+    }
+
+    private DataPlane.Outcome take(
+            SocketChannel channel, Optional<SenderMemory> memory, boolean sums) {
+        try {
+            return new DataPlane.Outcome.Done(read(channel, memory, sums));
+        } catch (IOException e) {
+            return failed(ErrorCode.PEER_LOST, "sender is gone: " + e);
+        } catch (RuntimeException | Error e) {
+            return new DataPlane.Outcome.Failed(Failure.of(e));
+        }
     }
 
     private boolean adopt(SocketChannel channel) {
@@ -220,7 +244,7 @@ final class HostWindow implements DataPlane.Window {
             }
             over = true;
             if (givenUp != null && outcome instanceof DataPlane.Outcome.Failed) {
-                told = new DataPlane.Outcome.Failed(givenUp);
+                told = givenUp;
             }
             result = told;
             if (timer != null) {
@@ -234,19 +258,19 @@ final class HostWindow implements DataPlane.Window {
 
     @Override
     public void withdraw() {
-        giveUp(new Failure(ErrorCode.CANCELLED, "the window was withdrawn"));
+        giveUp(WITHDRAWN);
     }
 
     @Override
     public void withdrawUnused() {
-        giveUp(new Failure(ErrorCode.TIMEOUT, "no sender came in time"), true);
+        giveUp(UNUSED, true);
     }
 
-    void giveUp(Failure why) {
+    void giveUp(DataPlane.Outcome.Failed why) {
         giveUp(why, false);
     }
 
-    private void giveUp(Failure why, boolean unused) {
+    private void giveUp(DataPlane.Outcome.Failed why, boolean unused) {
         SocketChannel filling;
         lock.lock();
         try {
@@ -259,7 +283,7 @@ final class HostWindow implements DataPlane.Window {
             lock.unlock();
         }
         if (filling == null) {
-            finish(new DataPlane.Outcome.Failed(why));
+            finish(why);
         } else {
             PlanePort.closeQuietly(filling); // its thread says the end
         }
