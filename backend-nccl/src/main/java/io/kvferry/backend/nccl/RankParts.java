@@ -9,6 +9,8 @@ import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import java.util.concurrent.locks.LockSupport;
+
 /// What both directions of one rank share. The [P2pWorker] owns it.
 ///
 /// @param loop owns the state of both services
@@ -24,6 +26,29 @@ record RankParts(
         long epoch,
         P2pSettings settings,
         Outbox outbox) {
+    /// Of work that needs memory: five seconds in all.
+    private static final int MOST_ATTEMPTS = 500;
+
+    private static final long PAUSE_NANOS = 10_000_000;
+
+    /// Runs on the loop what nobody asks for a second time, and what may be done twice: again where
+    /// there is no memory for it.
+    void postUntilDone(Runnable work) {
+        loop.post(() -> {
+            for (int attempt = 1; ; attempt++) {
+                try {
+                    work.run();
+                    return;
+                } catch (OutOfMemoryError e) {
+                    if (attempt == MOST_ATTEMPTS) {
+                        throw e;
+                    }
+                    LockSupport.parkNanos(PAUSE_NANOS);
+                }
+            }
+        });
+    }
+
     void refuse(SideChannel.Asker asker, Failure failure) {
         asker.answer(new PeerMessage.Refused(epoch, failure).encode());
     }

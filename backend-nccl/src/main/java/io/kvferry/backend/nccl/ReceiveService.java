@@ -12,6 +12,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -21,6 +22,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Consumer;
 
 /// What one rank is to decode: loads, and what was pushed before its load.
 ///
@@ -62,7 +64,26 @@ final class ReceiveService {
     }
 
     void load(P2pPlan.Load plan) {
-        own.loop().post(() -> onLoad(plan));
+        own.loop()
+                .post(() -> {
+                    try {
+                        onLoad(plan);
+                    } catch (RuntimeException | Error e) { // no memory, for one
+                        LoopReport.ERROR.log(LOG, "a load fails that could not be begun", e);
+                        notBegun(plan, Failure.of(e));
+                    }
+                });
+    }
+
+    private void notBegun(P2pPlan.Load load, Failure failure) {
+        var arrival = loads.get(load.id());
+        if (arrival != null && (arrival.window != null || arrival.state == State.COPYING)) {
+            return; // it ends with that
+        }
+        if (arrival != null) {
+            forget(arrival);
+        }
+        own.postUntilDone(() -> fail(load, failure));
     }
 
     void release(P2pPlan.Release plan) {
@@ -78,7 +99,7 @@ final class ReceiveService {
     }
 
     void revoke(TransferId id) {
-        own.loop().post(() -> onRevoked(id));
+        own.postUntilDone(() -> onRevoked(id));
     }
 
     /// A prefiller has something to push. On the loop.
@@ -153,13 +174,14 @@ final class ReceiveService {
         var grant = Grant.draw();
         arrival.grant = grant;
         try {
+            Consumer<Outcome> staged = outcome -> onStaged(arrival, outcome);
             arrival.window =
                     own.plane()
                             .receive(
                                     grant,
                                     lease.placement(),
                                     Deadline.in(own.settings().transferLimit()),
-                                    outcome -> own.loop().post(() -> onStaged(arrival, outcome)));
+                                    outcome -> own.loop().post(staged, outcome));
         } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
             forget(arrival);
             refuse(asker, Failure.of(e));
@@ -287,11 +309,13 @@ final class ReceiveService {
     }
 
     private void copy(Arrival arrival) {
-        arrival.state = State.COPYING;
         var load = arrival.wanted();
         var from = Objects.requireNonNull(arrival.staged).placement();
         var to = own.blocks().tails(load.blocks(), CacheBlocks.counts(load.blocks()));
-        copies.copy(from, to, outcome -> own.loop().post(() -> onInPlace(arrival, outcome)));
+        Consumer<Outcome> inPlace = outcome -> onInPlace(arrival, outcome);
+        Consumer<Outcome> copied = outcome -> own.loop().post(inPlace, outcome);
+        arrival.state = State.COPYING; // needs no memory from here on
+        copies.copy(from, to, copied);
     }
 
     /// The blocks of a load are filled, or will not be.
@@ -352,13 +376,14 @@ final class ReceiveService {
         var grant = Grant.draw();
         arrival.grant = grant;
         try {
+            Consumer<Outcome> inPlace = outcome -> onInPlace(arrival, outcome);
             arrival.window =
                     own.plane()
                             .receive(
                                     grant,
                                     own.blocks().tails(load.blocks(), counts),
                                     Deadline.in(prefillers.pullLimit()),
-                                    outcome -> own.loop().post(() -> onInPlace(arrival, outcome)));
+                                    outcome -> own.loop().post(inPlace, outcome));
         } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
             forget(arrival);
             end(load, Failure.of(e));

@@ -19,6 +19,7 @@ import org.slf4j.LoggerFactory;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 
 /// What one rank prefilled: pushes in their step, holds until the decoder has fetched them, pulls
 /// that came before either.
@@ -96,7 +97,7 @@ final class SendService implements StepPushes.Pushes {
     }
 
     void revoke(TransferId id) {
-        own.loop().post(() -> onRevoked(id));
+        own.postUntilDone(() -> onRevoked(id));
     }
 
     private void begin(Source source, PushTask task) {
@@ -304,6 +305,7 @@ final class SendService implements StepPushes.Pushes {
         source.grant = grant;
         DataPlane.Sending sending;
         try {
+            Consumer<Outcome> sent = outcome -> onSent(source, outcome);
             sending =
                     own.plane()
                             .send(
@@ -311,7 +313,7 @@ final class SendService implements StepPushes.Pushes {
                                     grant,
                                     own.blocks().tails(source.tails(), counts),
                                     Deadline.in(own.settings().transferLimit()),
-                                    outcome -> own.loop().post(() -> onSent(source, outcome)));
+                                    outcome -> own.loop().post(sent, outcome));
         } catch (RuntimeException | Error e) { // no memory, for one
             onSent(source, new Outcome.Failed(Failure.of(e)));
             return;

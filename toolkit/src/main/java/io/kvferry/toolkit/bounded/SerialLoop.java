@@ -12,6 +12,7 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 
 /// One named thread that runs what others post, in order: the owner of a service's state.
 ///
@@ -63,9 +64,15 @@ public final class SerialLoop implements AutoCloseable {
     ///
     /// @throws OutOfMemoryError when there was none
     public void post(Runnable work) {
+        post(Runnable::run, work);
+    }
+
+    /// As [#post(Runnable)], for work on a value that is known only now: the caller needs no memory
+    /// to bring the two together.
+    public <T> void post(Consumer<? super T> work, T value) {
         for (int attempt = 1; ; attempt++) {
             try {
-                executor.execute(guarded(work));
+                executor.execute(guarded(() -> work.accept(value)));
                 return;
             } catch (RejectedExecutionException e) {
                 LOG.debug("work after close dropped: {}", e.toString());
