@@ -202,7 +202,23 @@ final class ReceiveService {
         }
     }
 
+    /// Staging memory goes back also where there is no memory to go on.
     private void onStaged(Arrival arrival, Outcome outcome) {
+        try {
+            goOn(arrival, outcome);
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "what was pushed is dropped", e);
+            if (arrivals.get(arrival.transfer()) == arrival && arrival.state != State.COPYING) {
+                var load = arrival.load;
+                forget(arrival);
+                if (load != null) {
+                    own.postUntilDone(() -> fail(load, Failure.of(e)));
+                }
+            }
+        }
+    }
+
+    private void goOn(Arrival arrival, Outcome outcome) {
         arrival.window = null;
         arrival.expiry.cancel();
         if (arrival.unwanted) {
