@@ -4,22 +4,14 @@ package io.kvferry.backend.mooncake.p2p.prefill;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.common.MooncakeSettings;
-import io.kvferry.backend.mooncake.p2p.copy.CopyPlan;
-import io.kvferry.backend.mooncake.p2p.copy.CopyPlan.RegionCopy;
 import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
-import io.kvferry.backend.mooncake.p2p.testkit.TestEngine;
-import io.kvferry.backend.mooncake.p2p.wire.Generation;
-import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
-import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
-import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
 
@@ -70,39 +62,6 @@ class PushQueueFaultsTest {
         }
     }
 
-    private record From(String host) implements SideChannel.Asker {
-        @Override
-        public boolean answer(byte[] message) {
-            return true;
-        }
-    }
-
-    private static Ask ask(String request, int decoder) {
-        var blocks = new RequestBlocks(request, List.of(new int[] {1}));
-        var message =
-                new XferMetadata(
-                        Generation.G7,
-                        "127.0.0.1",
-                        decoder,
-                        1,
-                        0,
-                        Map.of(request, blocks),
-                        WireRegions.NONE,
-                        1,
-                        0,
-                        Optional.empty());
-        var plan =
-                new CopyPlan(
-                        List.of(new RegionCopy(0, 4, 0x1000, 64, 0, 0x2000, 64, 0, 1, 64, 64, 64)),
-                        1,
-                        1);
-        var from = new From("h" + decoder % 2);
-        return new Ask(
-                new PrefillExchange(from, message, plan, 0, Deadline.in(TestEngine.SOON)),
-                request,
-                blocks);
-    }
-
     private void ended(Ask ask) {
         ends.merge(ask.request(), 1, Integer::sum);
         if (random.nextInt(4) == 0) {
@@ -110,11 +69,17 @@ class PushQueueFaultsTest {
         }
     }
 
+    /// Of one of four decoders on two hosts.
+    private Ask request(String name) {
+        int decoder = random.nextInt(4);
+        return PushQueueTest.ask(name, decoder, "h" + decoder % 2);
+    }
+
     private void step(PushQueue queue) {
         switch (random.nextInt(6)) {
             case 0, 1, 2 -> {
                 var slot = slots.get(random.nextInt(slots.size()));
-                queue.add(slot, ask("r" + added++, random.nextInt(4)));
+                queue.add(slot, request("r" + added++));
             }
             case 3, 4 -> {
                 if (!running.isEmpty()) {

@@ -95,7 +95,7 @@ class PushQueueTest {
     }
 
     /// @param host where it really comes from
-    private static Ask ask(String transfer, int port, String host) {
+    static Ask ask(String transfer, int port, String host) {
         var blocks = new RequestBlocks(transfer, List.of(new int[] {1}));
         var message =
                 new XferMetadata(
