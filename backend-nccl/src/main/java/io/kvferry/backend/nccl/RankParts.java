@@ -31,8 +31,8 @@ record RankParts(
 
     private static final long PAUSE_NANOS = 10_000_000;
 
-    /// Runs on the loop what nobody asks for a second time, and what may be done twice: again where
-    /// there is no memory for it.
+    /// Runs work on the loop, and repeats it while there is no memory for it. For work that is not
+    /// requested again, and that may run twice.
     void postUntilDone(Runnable work) {
         loop.post(() -> {
             for (int attempt = 1; ; attempt++) {

@@ -159,9 +159,9 @@ public final class SocketDescriptors {
         }
     }
 
-    /// Has a socket end to listen, where whoever opened it cannot close it: a channel that a
-    /// selector has is closed by the selector's next turn. Its descriptor stays open. No other
-    /// socket is met, whatever other threads open and close meanwhile.
+    /// Shuts a listening socket down where its owner cannot close it: a channel that is registered
+    /// with a selector is closed only by the selector's next turn. Its descriptor stays open. Other
+    /// sockets are never shut down, even if threads open and close some meanwhile.
     ///
     /// @param listener from [#listener]
     /// @return whether it listened until now

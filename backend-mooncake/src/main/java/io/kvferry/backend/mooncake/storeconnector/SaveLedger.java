@@ -55,7 +55,7 @@ final class SaveLedger {
     interface Ended {
         /// @param parent of the first block
         /// @param move the blocks, of each group those that have an id
-        /// @param stored whether all ranks have stored these; else some of them, nobody says which
+        /// @param stored whether all ranks have stored these; if not, it is not known which are
         void accept(Optional<BlockHash> parent, StorePlan.Move move, boolean stored);
     }
 

@@ -38,7 +38,7 @@ public final class BootstrapServer implements AutoCloseable {
     private static final int MAX_CONCURRENT = 256;
     private static final int MAX_PROBES = 64;
 
-    /// Rounds of probes for one registration; who needs more registers again.
+    /// Rounds of probes for one registration. A larger engine is replaced in several registrations.
     private static final int MOST_PARTS = 3;
 
     /// For headers and body of one network packet, and the answer.

@@ -99,7 +99,7 @@ final class FetchEndings implements AutoCloseable {
         settleIfDone(fetch);
     }
 
-    /// A pull that nobody was asked for ends.
+    /// Ends a pull before any worker was asked for it.
     void notBegun(MooncakePlan.Pull pull, Failure failure) {
         var fetch = open.get(pull.load());
         if (fetch != null) {

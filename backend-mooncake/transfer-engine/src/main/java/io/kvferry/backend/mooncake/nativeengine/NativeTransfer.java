@@ -196,7 +196,7 @@ final class NativeTransfer implements EngineTransfer {
 
     /// False when the library still works on what it refused.
     private boolean free() {
-        freed = true; // before: whatever the call throws, it is not to be made again
+        freed = true; // set first: a call that throws must not be made again
         int rc = library.freeBatch(handle, batch);
         if (rc != 0 && !refused) {
             throw new KvFerryException(
