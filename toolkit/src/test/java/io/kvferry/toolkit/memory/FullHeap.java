@@ -64,4 +64,26 @@ public final class FullHeap {
             }
         }
     }
+
+    /// Runs something while nothing is left of this JVM's heap.
+    ///
+    /// @return whether there was too little memory for it
+    public static boolean during(Runnable work) {
+        var ballast = new ArrayDeque<byte[]>(1 << 17);
+        for (int piece = 1 << 20; piece >= 16; ) {
+            try {
+                ballast.add(new byte[piece]);
+            } catch (OutOfMemoryError _) {
+                piece /= 2;
+            }
+        }
+        try {
+            work.run();
+            return false;
+        } catch (OutOfMemoryError _) {
+            return true;
+        } finally {
+            ballast.clear();
+        }
+    }
 }

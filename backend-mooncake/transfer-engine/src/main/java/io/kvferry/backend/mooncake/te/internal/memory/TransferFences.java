@@ -2,30 +2,51 @@
 package io.kvferry.backend.mooncake.te.internal.memory;
 
 import java.util.ArrayDeque;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// WRITEs that their senders have given up, by token: what of them still comes out of socket
-/// buffers is refused. The oldest are forgotten when there are too many; by then their connections
-/// are long gone.
+/// buffers is refused. When there are too many, the oldest of the host with the most is forgotten;
+/// by then its connection is long gone, unless that host fences what it never sent.
 ///
 /// Threading: any thread.
 public final class TransferFences {
     private static final int MOST = 1 << 16;
 
-    private final Map<Long, Boolean> refused = new ConcurrentHashMap<>();
+    private final int most;
+    private final Set<Long> refused = ConcurrentHashMap.newKeySet();
     private final ReentrantLock lock = new ReentrantLock();
-    private final ArrayDeque<Long> oldest = new ArrayDeque<>();
+
+    /// Of each host, the oldest first; none is empty.
+    private final Map<String, ArrayDeque<Long>> hosts = new HashMap<>(); // under the lock
+
+    private int count; // under the lock
     private volatile boolean any;
 
-    public void refuse(long token) {
+    public TransferFences() {
+        this(MOST);
+    }
+
+    /// @param most of all hosts together
+    TransferFences(int most) {
+        this.most = most;
+    }
+
+    /// @param host who asks for it
+    public void refuse(String host, long token) {
         lock.lock();
         try {
-            if (refused.put(token, true) == null) {
-                oldest.add(token);
-                if (oldest.size() > MOST) {
-                    refused.remove(oldest.remove());
+            if (!refused.contains(token)) {
+                hosts.computeIfAbsent(host, _ -> new ArrayDeque<>()).add(token);
+                count++;
+                refused.add(token);
+                if (count > most) {
+                    forgetOne();
                 }
             }
             any = true;
@@ -34,7 +55,18 @@ public final class TransferFences {
         }
     }
 
+    private void forgetOne() {
+        var largest =
+                Collections.max(
+                        hosts.entrySet(), Comparator.comparingInt(each -> each.getValue().size()));
+        refused.remove(largest.getValue().remove());
+        count--;
+        if (largest.getValue().isEmpty()) {
+            hosts.remove(largest.getKey());
+        }
+    }
+
     public boolean refuses(long token) {
-        return any && refused.containsKey(token);
+        return any && refused.contains(token);
     }
 }

@@ -120,8 +120,9 @@ final class BatchServer {
 
     /// Serves a fence whose header was just read.
     ///
+    /// @param host where it comes from
     /// @param ending ends whatever else is under way with a token; false when it does not end
-    void fence(Wire wire, LongPredicate ending) throws IOException {
+    void fence(Wire wire, String host, LongPredicate ending) throws IOException {
         wire.beginTogether();
         ByteBuffer in = wire.in.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
@@ -137,7 +138,7 @@ final class BatchServer {
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return;
         }
-        fences.refuse(ended);
+        fences.refuse(host, ended);
         reply(wire, ending.test(ended) ? 0 : ErrorCode.TIMEOUT.wire(), 0);
     }
 

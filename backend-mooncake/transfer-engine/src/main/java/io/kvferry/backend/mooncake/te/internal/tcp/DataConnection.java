@@ -175,7 +175,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             return hangUp();
         }
         if (extension && opcode == DataFrames.FENCE) {
-            batches.fence(wire, token -> server.end(token, this));
+            batches.fence(wire, host, token -> server.end(token, this));
             return true;
         }
         if (wire.out.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {

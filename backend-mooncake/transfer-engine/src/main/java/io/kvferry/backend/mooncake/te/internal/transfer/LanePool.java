@@ -34,8 +34,9 @@ final class LanePool {
     private final ThreadSlots<Lane> slots = new ThreadSlots<>();
     private final ReentrantLock lock = new ReentrantLock();
 
-    /// Those that lie in no slot, the last that came first.
-    private final ArrayDeque<Lane> idle = new ArrayDeque<>();
+    /// Those that lie in no slot, the last that came first; has room for all, so that none is lost
+    /// where there is no memory.
+    private final ArrayDeque<Lane> idle;
 
     /// Those that wait, the first that came first.
     private final ArrayDeque<Waiter> waiters = new ArrayDeque<>();
@@ -63,6 +64,7 @@ final class LanePool {
     LanePool(String segmentName, int most) {
         this.segmentName = segmentName;
         this.most = most;
+        this.idle = new ArrayDeque<>(most);
     }
 
     /// A resting lane, or in turn one that comes back.
@@ -239,7 +241,7 @@ final class LanePool {
     /// @param longest those that have rested for more end
     void sweep(Duration shortest, Duration longest) {
         long now = System.nanoTime();
-        List<Lane> rested = new ArrayList<>();
+        List<Lane> rested = new ArrayList<>(most); // all of them: none is lost for want of memory
         slots.forEach(lane -> {
             if (now - lane.restingSince >= shortest.toNanos() && slots.removeAny(lane)) {
                 rested.add(lane); // also one that was used since, at this very moment
@@ -253,23 +255,32 @@ final class LanePool {
             lock.unlock();
         }
         for (Lane lane : rested) {
-            boolean kept = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
-            lock.lock();
+            boolean fit = false;
             try {
-                kept &= !closed;
-                if (kept) {
-                    idle.addLast(lane);
-                } else {
-                    lanes--;
-                    used(lane.restingSince);
+                fit = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
+            } finally { // such as no memory for the look
+                if (!rests(lane, fit)) {
+                    lane.wire.close();
                 }
-                serveWaiters();
-            } finally {
-                lock.unlock();
             }
-            if (!kept) {
-                lane.wire.close();
+        }
+    }
+
+    /// Whether a lane that was looked at goes on.
+    private boolean rests(Lane lane, boolean fit) {
+        lock.lock();
+        try {
+            boolean kept = fit && !closed;
+            if (kept) {
+                idle.addLast(lane);
+            } else {
+                lanes--;
+                used(lane.restingSince);
             }
+            serveWaiters();
+            return kept;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -305,7 +316,7 @@ final class LanePool {
 
     /// Ends the lanes that rest; those in use do not come back.
     void close() {
-        List<Lane> rested = new ArrayList<>();
+        List<Lane> rested = new ArrayList<>(most);
         lock.lock();
         try {
             closed = true; // before the look at the slots, as in #give the other way round

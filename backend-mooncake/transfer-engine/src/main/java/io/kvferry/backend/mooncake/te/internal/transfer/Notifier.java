@@ -88,16 +88,16 @@ public final class Notifier {
         boolean taken = false;
         lock.lock();
         try {
-            taken = !closed;
-            if (taken) {
+            if (!closed) {
                 inbox.add(new Received(notification, host));
+                taken = true;
                 changed.signal();
             }
-        } finally {
+        } finally { // such as no memory for the inbox
             lock.unlock();
-        }
-        if (!taken) {
-            room.give(host, bytes);
+            if (!taken) {
+                room.give(host, bytes);
+            }
         }
         return taken;
     }
@@ -130,9 +130,10 @@ public final class Notifier {
     private List<Notification> taken(int max) {
         List<Notification> taken = new ArrayList<>();
         while (taken.size() < max && !inbox.isEmpty()) {
-            var received = inbox.remove();
+            var received = inbox.element();
+            taken.add(received.notification()); // before it leaves the inbox, for want of memory
+            inbox.remove();
             room.give(received.host(), bytes(received.notification()));
-            taken.add(received.notification());
         }
         return taken;
     }

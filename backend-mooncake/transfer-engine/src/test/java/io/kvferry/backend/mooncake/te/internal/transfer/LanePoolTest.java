@@ -234,7 +234,7 @@ class LanePoolTest {
         }
     }
 
-    private static Peer.Lane borrow(Peer peer) throws IOException {
+    static Peer.Lane borrow(Peer peer) throws IOException {
         return peer.borrow(Deadline.in(SOON), new PeerTest.Idle(), new Cancellation());
     }
 

@@ -21,7 +21,7 @@ class NotifierTest {
     private static final Notification ONE = new Notification("a", "1");
     private static final Notification TWO = new Notification("b", "2");
 
-    private static Notifier notifier(int most, long mostBytes) {
+    static Notifier notifier(int most, long mostBytes) {
         var client = new HandshakeClient(SOON, SOON, 1 << 20);
         var directory = new SegmentDirectory(EngineConfig.defaults(), client, () -> new byte[0]);
         return new Notifier(directory, client, most, mostBytes);
