@@ -300,15 +300,9 @@ final class P2pWorker implements WorkerConnector {
 
     @Override
     public StepReport report(WorkerStep step) {
-        var payload = pushes.map(StepPushes::takeReport).orElse(Payload.EMPTY);
         countReceived();
-        return new StepReport(
-                context.rank().rank(),
-                step.number(),
-                outbox.takeCompletions(),
-                payload,
-                outbox.takeStats(),
-                List.of());
+        return outbox.report(
+                step.number(), pushes.map(StepPushes::takeReport).orElse(Payload.EMPTY));
     }
 
     private void countReceived() {

@@ -120,8 +120,9 @@ final class StepPushes {
         }
         var out = new WireWriter().i32(pushed.size());
         pushed.forEach(out::string);
+        var report = out.toPayload(WIRE_VERSION);
         pushed = List.of();
-        return out.toPayload(WIRE_VERSION);
+        return report;
     }
 
     /// The transfers that a rank's report says were pushed.

@@ -366,13 +366,7 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
         if (refused > 0) {
             outbox.record(Stats.counter("p2p_peers_refused", refused));
         }
-        return new StepReport(
-                context.rank().rank(),
-                step.number(),
-                outbox.takeCompletions(),
-                pushes.takeReport(),
-                outbox.takeStats(),
-                List.of());
+        return outbox.report(step.number(), pushes.takeReport());
     }
 
     @Override

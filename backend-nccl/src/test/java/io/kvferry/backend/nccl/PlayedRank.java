@@ -15,6 +15,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
@@ -121,7 +122,7 @@ abstract class PlayedRank implements AutoCloseable {
 
     final void check() {
         drain();
-        for (var completion : outbox.takeCompletions()) {
+        for (var completion : outbox.report(0, Payload.EMPTY).completions()) {
             assertThat(completed.put(completion.id(), completion.result()))
                     .as("%s is completed twice", completion.id())
                     .isNull();

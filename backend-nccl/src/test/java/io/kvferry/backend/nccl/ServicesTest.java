@@ -15,6 +15,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
@@ -85,7 +86,9 @@ class ServicesTest {
 
     private List<Completion.Result> completed() {
         drain();
-        return outbox.takeCompletions().stream().map(Completion::result).toList();
+        return outbox.report(0, Payload.EMPTY).completions().stream()
+                .map(Completion::result)
+                .toList();
     }
 
     /// Remembers what it is told.

@@ -2,8 +2,10 @@
 package io.kvferry.toolkit.bounded;
 
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -70,23 +72,16 @@ public final class Outbox {
         }
     }
 
-    public List<Completion> takeCompletions() {
+    /// All that waits, in one report. Where this throws, for want of memory, it waits for the next.
+    public StepReport report(long step, Payload payload) {
         lock.lock();
         try {
-            var taken = completions;
-            completions = new ArrayList<>();
-            return taken;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    public Stats takeStats() {
-        lock.lock();
-        try {
-            var taken = stats;
+            var later = new ArrayList<Completion>();
+            var told = List.copyOf(completions);
+            var report = new StepReport(rank, step, told, payload, stats, List.of());
+            completions = later;
             stats = Stats.EMPTY;
-            return taken;
+            return report;
         } finally {
             lock.unlock();
         }

@@ -369,7 +369,7 @@ public final class SideChannel implements AutoCloseable {
         try {
             var _ =
                     clock.scheduleWithFixedDelay(
-                            () -> guard(name, action),
+                            LastingLoop.repeated(() -> guard(name, action)),
                             period.toNanos(),
                             period.toNanos(),
                             TimeUnit.NANOSECONDS);

@@ -250,13 +250,8 @@ final class MooncakeWorker implements WorkerConnector {
 
     @Override
     public StepReport report(WorkerStep step) {
-        return new StepReport(
-                context.rank().rank(),
-                step.number(),
-                outbox.takeCompletions(),
-                Payload.EMPTY,
-                outbox.takeStats().merge(plane.drainStats()),
-                List.of());
+        outbox.record(plane.drainStats());
+        return outbox.report(step.number(), Payload.EMPTY);
     }
 
     @Override

@@ -24,6 +24,7 @@ import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -140,7 +141,7 @@ class DecodeServiceTest {
         for (int i = 0; i < count; i++) {
             assertThat(woken.poll(30, TimeUnit.SECONDS)).as("completion %s", i).isNotNull();
         }
-        return outbox.takeCompletions();
+        return outbox.report(0, Payload.EMPTY).completions();
     }
 
     private static void assertFailed(Completion completion, String text) {

@@ -39,6 +39,7 @@ import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.TransferBackends.Choice;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.memory.MemoryBackendProvider;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -188,7 +189,7 @@ class PrefillServiceTest {
 
         List<Completion.Result> ended() throws InterruptedException {
             for (int i = 0; i < 3000; i++) {
-                var found = outbox.takeCompletions();
+                var found = outbox.report(0, Payload.EMPTY).completions();
                 if (!found.isEmpty()) {
                     return found.stream().map(Completion::result).toList();
                 }
@@ -223,7 +224,9 @@ class PrefillServiceTest {
             p.ready();
             assertThat(next(gone).status()).isEqualTo(XferResponse.Status.FINISH);
             var offer = next(reads).offers().values().iterator().next();
-            assertThat(p.outbox.takeCompletions()).as("while the blocks are read").isEmpty();
+            assertThat(p.outbox.report(0, Payload.EMPTY).completions())
+                    .as("while the blocks are read")
+                    .isEmpty();
             p.service.onRequest(
                     reads, new ReadReport(ReadOffer.decode(offer).ticket(), "").encode());
             assertThat(p.ended()).singleElement().isInstanceOf(Completion.Completed.class);
