@@ -15,6 +15,10 @@ import io.kvferry.toolkit.bounded.SerialLoop;
 
 import org.junit.jupiter.api.Test;
 
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.net.URI;
 import java.util.List;
 import java.util.Optional;
@@ -156,6 +160,45 @@ class EngineDirectoryTest {
                 assertThat(verdict.get(TestEngine.SOON.toSeconds(), TimeUnit.SECONDS)).isEmpty();
             }
             assertThat(asked).as("two for each that was not the last one").hasValue(6);
+        }
+    }
+
+    /// Requests name the services, and as many engines of each as they like.
+    @Test
+    void aServiceThatDoesNotAnswerHasFewCallsAndHoldsUpNoOther() throws Exception {
+        var connections = new LinkedBlockingQueue<Socket>();
+        try (var silent = new ServerSocket(0, 256, InetAddress.getLoopbackAddress());
+                var server = serving(FreePorts.freePort(), FIRST);
+                var loop = new SerialLoop("loop");
+                var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty())) {
+            Thread.ofVirtual().start(() -> accept(silent, connections));
+            for (int i = 0; i < 100; i++) {
+                var key =
+                        new EngineDirectory.Key(
+                                "http://127.0.0.1:" + silent.getLocalPort(), "p" + i);
+                loop.post(() -> directory.find(key, _ -> {}));
+            }
+            var limit = Deadline.in(TestEngine.SOON);
+            while (connections.size() < 8) {
+                assertThat(limit.passed()).as("calls of the service").isFalse();
+                Thread.sleep(10);
+            }
+            assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            assertThat(connections).hasSize(8);
+        } finally {
+            for (var each : connections) {
+                each.close();
+            }
+        }
+    }
+
+    private static void accept(ServerSocket server, BlockingQueue<Socket> connections) {
+        try {
+            while (true) {
+                connections.add(server.accept());
+            }
+        } catch (IOException e) {
+            assertThat(server.isClosed()).as("%s", e).isTrue(); // the test is over
         }
     }
 
