@@ -7,11 +7,14 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.faults.KvMutants.Mutant;
 
 import java.time.Duration;
+import java.util.ArrayDeque;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -135,6 +138,31 @@ final class KvClaimMutants {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
             return Defects.without(claimed, ConnectorCapabilities.Feature.EVENTS);
+        }
+    }
+
+    /// Tells of what it has stored two steps late, and so after a reset.
+    static class AnnouncesLate extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var before = new ArrayDeque<>(List.of(List.<CacheEvent>of(), List.<CacheEvent>of()));
+            return Defects.instead(
+                    WorkerConnector.class,
+                    half,
+                    "report",
+                    (_, _, proceed) -> {
+                        if (!(proceed.run() instanceof StepReport report)) {
+                            throw new IllegalStateException("no report");
+                        }
+                        before.add(report.events());
+                        return new StepReport(
+                                report.rank(),
+                                report.step(),
+                                report.completions(),
+                                report.payload(),
+                                report.stats(),
+                                before.remove());
+                    });
         }
     }
 

@@ -40,6 +40,8 @@ class KvMutantsTest {
                     new Mutation(KvMutants.SharesItsSchedulerHalf.class, "enginesShareNoState"),
                     new Mutation(
                             KvClaimMutants.ClaimsWhatItCannot.class, "resetMakesEverythingAMiss"),
+                    new Mutation(
+                            KvClaimMutants.AnnouncesLate.class, "resetMakesWhatIsBeingSavedAMiss"),
                     new Mutation(KvClaimMutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
                     new Mutation(KvMutants.LeaksAThread.class, "closingEndsEverything"),
                     new Mutation(KvMutants.IsNeverClosed.class, "closingIsOverWhenItReturns"),

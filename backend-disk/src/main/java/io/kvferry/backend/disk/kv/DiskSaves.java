@@ -44,7 +44,7 @@ final class DiskSaves {
     private final List<Drain> drains = new ArrayList<>(0);
     private int deferred;
 
-    /// Somebody waits for these saves to end.
+    /// Somebody waits for these saves to end, and removes what they have stored then.
     private record Drain(Set<TransferId> saves, CompletableFuture<Void> ended) {}
 
     /// A save under way: what it borrowed and what it will have stored.
@@ -253,14 +253,18 @@ final class DiskSaves {
         }
     }
 
-    /// A save has ended on all ranks. One that failed for some blocks has stored the others.
+    /// A save has ended on all ranks. One that failed for some blocks has stored the others; what
+    /// one has stored that a drain waits for is not noted, as it is removed next.
     void end(Completion completion, Stored stored) {
         Saving ended = saving.remove(completion.id());
         if (ended == null) {
             return;
         }
         ended.leases().forEach(BlockPool.Lease::close);
-        drained(completion.id());
+        if (drains.stream().anyMatch(drain -> drain.saves.contains(completion.id()))) {
+            drained(completion.id());
+            return;
+        }
         switch (completion.result()) {
             case Completion.Completed _ -> stored(ended, ended.files(), stored);
             case Completion.Failed(_, var blocks) -> {
@@ -313,7 +317,8 @@ final class DiskSaves {
         }
     }
 
-    /// Completes when the saves that are under way now have ended, or when this is closed.
+    /// Completes when the saves that are under way now have ended, or when this is closed. The
+    /// caller removes what they have stored.
     CompletableFuture<Void> drain() {
         var drain = new Drain(new HashSet<>(saving.keySet()), new CompletableFuture<>());
         if (saving.isEmpty()) {

@@ -60,7 +60,8 @@ final class DiskScheduler implements SchedulerConnector {
     private final DiskLookups lookups;
     private final Map<String, Tracked> requests = new HashMap<>();
 
-    /// Resets under way; lookups miss meanwhile, as the catalog forgets the files last.
+    /// Resets under way. Lookups miss meanwhile, as the catalog forgets the files last, and nothing
+    /// is saved: it could be removed with the rest.
     private final AtomicInteger resets = new AtomicInteger();
 
     private DiskPlan plan = DiskPlan.empty();
@@ -190,8 +191,9 @@ final class DiskScheduler implements SchedulerConnector {
         for (String id : step.preempted()) {
             Optional.ofNullable(requests.get(id)).ifPresent(tracked -> tracked.savedBlocks = 0);
         }
-        for (int i = 0; saves.isPresent() && i < step.scheduledCount(); i++) {
-            planSaves(step.scheduled(i), saves.get());
+        boolean save = saves.isPresent() && resets.get() == 0;
+        for (int i = 0; save && i < step.scheduledCount(); i++) {
+            planSaves(step.scheduled(i), saves.orElseThrow());
         }
         Payload encoded = plan.encode();
         plan = DiskPlan.empty();
@@ -279,8 +281,10 @@ final class DiskScheduler implements SchedulerConnector {
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         Tracked tracked = requests.remove(request.id());
         boolean whole = reason == FinishReason.STOP || reason == FinishReason.LENGTH;
-        if (whole && tracked != null && saves.isPresent() && blocks.groups() > 0) {
-            saves.get().saveUpTo(tracked, request, blocks, request.computedTokenCount(), true);
+        boolean save = saves.isPresent() && resets.get() == 0;
+        if (whole && tracked != null && save && blocks.groups() > 0) {
+            saves.orElseThrow()
+                    .saveUpTo(tracked, request, blocks, request.computedTokenCount(), true);
         }
         return FinishDecision.RELEASE;
     }

@@ -315,6 +315,31 @@ class DiskSavesTest {
         assertThat(storedAfter(new FileLayout(GROUPS, 1, 1))).isEmpty();
     }
 
+    /// Whoever waits for it removes it: a router that hears of it afterwards would look for it.
+    @Test
+    void tellsNobodyWhatASaveHasStoredThatADrainWaitsFor() {
+        var layout = new FileLayout(GROUPS, 1, 1);
+        var pool = new FailingPool(GROUPS);
+        var config = StoreConfig.of(root, "test").withReserveBytes(0);
+        try (var store = BlockStore.openScratch(config, StoreListener.NONE)) {
+            var moves = new ArrayList<DiskPlan.Move>();
+            var saves = saves(store, pool, layout, moves::add);
+            saveAll(saves, layout);
+            var drained = saves.drain();
+            assertThat(drained).isNotDone();
+            var announced = new ArrayList<BlockHash>();
+            saves.end(
+                    new Completion(
+                            moves.getFirst().id(),
+                            Completion.ALL_RANKS,
+                            new Completion.Completed(1)),
+                    (_, _, hashes) -> announced.addAll(hashes));
+            assertThat(drained).isDone();
+            assertThat(announced).isEmpty();
+            assertThat(pool.open).isZero();
+        }
+    }
+
     /// What the workers write of a save.
     private static List<BlockKey> written(DiskPlan.Move move) {
         var memory =
