@@ -53,46 +53,45 @@ public final class PieceReader {
         long end = RecordFormat.fileBytes(key, segments);
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
         staging.ensure(headerBytes + PIECE_BYTES);
-        int stated = 0;
-        crc.reset();
-        scatter.reset();
-        verdict = BlockResult.Done.LOADED;
-        long at = headerBytes;
-        long piece = headerBytes; // where it is in staging; the ones behind the first at its start
-        long wanted = Math.min(PIECE_BYTES, end - at);
-        long got = readFully(handle, 0, headerBytes + wanted);
-        while (true) {
+        // By itself: behind a small first read the system reads ahead into small folios once and
+        // into large ones soon, behind one of a whole piece into a megabyte of small ones.
+        long got = readFully(handle, 0, headerBytes);
+        if (got < 0) {
+            return (int) got;
+        }
+        verdict = format.checkHeader(staging, got, key, segments);
+        if (verdict != BlockResult.Done.LOADED) { // it may be longer, of more segments
+            got = readFully(handle, 0, headerBytes + PIECE_BYTES);
             if (got < 0) {
                 return (int) got;
+            }
+            verdict = format.checkHeader(staging, got, key, segments);
+        }
+        int stated = RecordFormat.statedCrc(staging);
+        crc.reset();
+        scatter.reset();
+        for (long at = headerBytes; at < end && verdict == BlockResult.Done.LOADED; ) {
+            long wanted = Math.min(PIECE_BYTES, end - at);
+            got = readFully(handle, at, wanted);
+            if (got < 0) {
+                return (int) got;
+            }
+            if (got < wanted) {
+                verdict = RecordFormat.corrupt("is cut at " + (at + got) + " bytes");
+                return 0;
             }
             if (!task.leaveIo()) {
                 return -Errno.ECANCELED;
             }
-            if (at == headerBytes) {
-                verdict = format.checkHeader(staging, got, key, segments);
-                stated = RecordFormat.statedCrc(staging);
-                got -= headerBytes;
-            }
-            if (verdict == BlockResult.Done.LOADED && got < wanted) {
-                verdict = RecordFormat.corrupt("is cut at " + (at + got) + " bytes");
-            }
-            if (verdict != BlockResult.Done.LOADED) {
-                break;
-            }
             long payload = Math.min(wanted, payloadEnd - at);
-            crc.update(staging.view(piece, piece + payload));
-            scatter.next(staging.memory(), piece, payload, segments);
-            at += wanted;
-            if (at >= end) {
-                verdict = RecordFormat.checkPayload(stated, (int) crc.getValue());
-                break;
-            }
-            wanted = Math.min(PIECE_BYTES, end - at);
-            piece = 0;
+            crc.update(staging.view(0, payload));
+            scatter.next(staging.memory(), 0, payload, segments);
             task.enterIo();
-            got = readFully(handle, at, wanted);
+            at += wanted;
         }
-        task.enterIo();
+        if (verdict == BlockResult.Done.LOADED) {
+            verdict = RecordFormat.checkPayload(stated, (int) crc.getValue());
+        }
         return 0;
     }
 
