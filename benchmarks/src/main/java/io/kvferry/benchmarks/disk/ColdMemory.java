@@ -13,20 +13,39 @@ import java.util.List;
 /// that none of it is in the processor's caches.
 ///
 /// @param c compiled
-/// @param likeStore with the calls of the store instead of those that a file needs at least
-record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
+record ColdMemory(CProgram c, Kind kind) implements FileLimit {
     static final String SOURCE = "files.c";
+
+    /// What it does besides moving the bytes.
+    enum Kind {
+        /// The calls that a file needs at least.
+        PLAIN("C", "write", "read"),
+        /// And what no store leaves out that checks its bytes and names complete files only.
+        CHECKED("C with checks", "put", "get"),
+        /// With all calls of the store, which gathers and scatters.
+        AS_STORE("C as the store", "save", "load");
+
+        private final String title;
+        private final String write;
+        private final String read;
+
+        Kind(String title, String write, String read) {
+            this.title = title;
+            this.write = write;
+            this.read = read;
+        }
+    }
 
     @Override
     public String title() {
-        return likeStore ? "C as the store" : "C";
+        return kind.title;
     }
 
     @Override
     public List<Path> homes(List<Path> folders) {
-        return likeStore
-                ? List.of(folders.getFirst().resolve("../../limit-blocks").normalize())
-                : folders;
+        return kind == Kind.PLAIN
+                ? folders
+                : List.of(folders.getFirst().resolve("../../limit-blocks").normalize());
     }
 
     @Override
@@ -36,7 +55,7 @@ record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
                                 Duration.ofMinutes(5),
                                 List.of(
                                         c.program().toString(),
-                                        work(turn.write()),
+                                        turn.write() ? kind.write : kind.read,
                                         turn.joined(),
                                         turn.name(),
                                         String.valueOf(turn.bytes()),
@@ -48,12 +67,5 @@ record ColdMemory(CProgram c, boolean likeStore) implements FileLimit {
                         .strip()
                         .split(" ");
         return turn.took(Long.parseLong(words[0]) / 1e9, Long.parseLong(words[1]) / 1e3);
-    }
-
-    private String work(boolean write) {
-        if (likeStore) {
-            return write ? "save" : "load";
-        }
-        return write ? "write" : "read";
     }
 }

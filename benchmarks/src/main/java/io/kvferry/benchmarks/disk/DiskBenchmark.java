@@ -37,10 +37,11 @@ import java.util.Set;
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
 /// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
-/// for every block of a turn. Both have huge pages, as the engine's memory. In its other form
-/// [ColdMemory] does that too, with all the calls of the store and CRC32C of all bytes: what a
-/// ratio to it lacks of one is the program's, what a ratio to the others lacks beside is the price
-/// of gathering and of the checks.
+/// for every block of a turn. Both have huge pages, as the engine's memory. In its second form
+/// [ColdMemory] makes the checksum and renames too: where that has less than a share of fio's rate,
+/// no store has more that checks its bytes and names complete files only. In its third form it
+/// gathers and scatters with all the calls of the store: what a ratio to that lacks of one is the
+/// program's.
 ///
 /// The limits make their files in the folders in which the store makes its own, one per thread, so
 /// that nobody's threads wait for each other's changes of a folder. File systems such as ext4
@@ -181,8 +182,9 @@ public final class DiskBenchmark extends Benchmark {
         var c = CProgram.compile(ColdMemory.class, ColdMemory.SOURCE);
         try {
             c.ifPresent(program -> {
-                limits.add(new ColdMemory(program, false));
-                limits.add(new ColdMemory(program, true));
+                for (var kind : ColdMemory.Kind.values()) {
+                    limits.add(new ColdMemory(program, kind));
+                }
             });
             run(wanted, dir, systems, limits);
         } finally {

@@ -91,6 +91,10 @@ final class DiskRounds {
                                 "kvferry GB/s"));
         limits.forEach(limit -> head.add(limit.title() + " GB/s"));
         limits.forEach(limit -> head.add("of " + limit.title() + ": min, median, max"));
+        limits.stream()
+                .skip(1)
+                .forEach(limit ->
+                        head.add(limit.title() + " of " + limits.getFirst().title() + ": median"));
         head.add("CPU us/block");
         limits.forEach(limit -> head.add(limit.title() + " CPU us/block"));
         head.add("B allocated/block");
@@ -238,6 +242,9 @@ final class DiskRounds {
         }
         for (int i = 0; i < limits.size(); i++) {
             cells.add(looks ? "-" : series.ratios(i));
+        }
+        for (int i = 1; i < limits.size(); i++) {
+            cells.add(looks ? "-" : series.ratio(i, 0));
         }
         cells.add(series.cpuMicros());
         for (int i = 0; i < limits.size(); i++) {

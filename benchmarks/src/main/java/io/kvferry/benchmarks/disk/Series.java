@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.disk;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.stream.IntStream;
 
 /// The same work by the store and by each limit, round by round.
 final class Series {
@@ -40,18 +41,27 @@ final class Series {
 
     /// Our rate of each round in terms of the limit's: least, median and greatest.
     String ratios(int limit) {
-        var theirs = limits.get(limit);
-        var ratios = new ArrayList<Double>();
-        for (int i = 0; i < theirs.size(); i++) {
-            ratios.add(ours.get(i).rate() / theirs.get(i).rate());
-        }
-        ratios.sort(null);
+        var ratios = ratios(ours.stream().map(StoreRun.Result::rate).toList(), limit);
         return String.format(
                 Locale.ROOT,
                 "%.2f, %.2f, %.2f",
                 ratios.getFirst(),
                 median(ratios),
                 ratios.getLast());
+    }
+
+    /// The median of what a limit reached of another in each round.
+    double ratio(int limit, int other) {
+        return median(ratios(limits.get(limit).stream().map(FileLimit.Work::rate).toList(), other));
+    }
+
+    /// In ascending order.
+    private List<Double> ratios(List<Double> rates, int limit) {
+        var theirs = limits.get(limit);
+        return IntStream.range(0, theirs.size())
+                .mapToObj(i -> rates.get(i) / theirs.get(i).rate())
+                .sorted()
+                .toList();
     }
 
     private static double median(List<Double> values) {

@@ -2,21 +2,28 @@
 // What rows of the block store are measured against beside fio, which moves one buffer per thread,
 // again and again: system calls alone, but on as much memory as the store moves.
 //
-//   files write|read|save|load FOLDERS NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
+//   files KIND FOLDERS NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
+//
+// KIND is write or read, put or get, save or load.
 //
 // Files NAME.0 and so on, each of BYTES, are made, written whole and closed, or opened, read whole
 // and closed, by THREADS threads that take the next file each. FOLDERS are the names of folders with
 // colons between them; a file's number decides in which it is. Each file has a place of its own in a
 // memory of FILES times BYTES, of huge pages as the engine's, which is touched before the time
 // begins. DIRECT is 1 for O_DIRECT. No
-// call of write and read moves more than CALL bytes.
+// call of write, read, put and get moves more than CALL bytes.
+//
+// put and get do besides what no store can leave out that checks its bytes and gives names to
+// complete files only: a put makes the checksum of what each call writes, just before it, in a file
+// of another name in the folder of its thread, and renames that into one of SUBFOLDERS folders of
+// limit-blocks, which is two folders above the first of FOLDERS; a get makes the checksum of what
+// each call has read.
 //
 // save and load do it with the calls of the block store. A file has a header and BLOCKS blocks of
 // LAYERS ranges each, which lie in as many regions. A save looks for the file's name, makes a file
-// of another name in the folder of its thread, writes it, sets its time and renames it into one of
-// SUBFOLDERS folders of limit-blocks, which is two folders above the first of FOLDERS. Buffered it gathers the ranges in pieces and writes the header of a file
-// with several pieces once more at the end; a load reads smaller pieces and scatters them. Direct
-// both copy through a buffer of each thread. The checksum is CRC32C where the processor has an
+// of another name, writes it, sets its time and renames it, as a put. Buffered it gathers the ranges
+// in pieces and writes the header of a file with several pieces once more at the end; a load reads
+// the header and then smaller pieces, which it scatters. Direct both copy through a buffer of each thread. The checksum is CRC32C where the processor has an
 // instruction for it, in three parts at once, as the JDK's; what would join the parts is left out.
 // Elsewhere all bytes are added up.
 #define _GNU_SOURCE
@@ -74,7 +81,7 @@ static int folder_count;
 static const char *name;
 static size_t bytes, header, most_per_call;
 static long files, blocks;
-static int writes, stores, direct, flags;
+static int writes, checks, stores, direct, flags;
 static atomic_long next_file;
 static atomic_ulong sums; // so that no compiler leaves them out
 static pthread_barrier_t begin;
@@ -96,11 +103,12 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static size_t align(size_t n) { return (n + ALIGNMENT - 1) & -(size_t) ALIGNMENT; }
 
-static void move(int fd, const char *path, char *place, size_t length, off_t at) {
+// Between a file and memory, in calls of at most `most` bytes.
+static void move(int fd, const char *path, char *place, size_t length, off_t at, size_t most) {
     for (size_t done = 0; done < length;) {
-        size_t most = stores ? length - done : least(length - done, most_per_call);
-        ssize_t n = writes ? pwrite(fd, place + done, most, at + (off_t) done)
-                           : pread(fd, place + done, most, at + (off_t) done);
+        size_t wanted = least(length - done, most);
+        ssize_t n = writes ? pwrite(fd, place + done, wanted, at + (off_t) done)
+                           : pread(fd, place + done, wanted, at + (off_t) done);
         if (n < 0) die(path);
         if (n == 0) cut(path, (size_t) at + done);
         done += (size_t) n;
@@ -179,7 +187,7 @@ static void gather(int fd, struct tools *t, long file) {
             from += v.iov_len;
         }
         if (pwritev(fd, t->ranges, t->count, (off_t) at) != (ssize_t) t->listed) die("pwritev");
-        if (at > 0 && from == end) move(fd, "the header", t->staging, header, 0);
+        if (at > 0 && from == end) move(fd, "the header", t->staging, header, 0, header);
         at = from;
     }
 }
@@ -189,14 +197,31 @@ static void name_block(char path[PATH_MAX], long file) {
              file);
 }
 
+static void name_temporary(char path[PATH_MAX], long file, const struct tools *t) {
+    snprintf(path, PATH_MAX, "%s/%s.%ld", t->folder, name, file);
+}
+
+static int open_file(const char *path) {
+    int fd = open(path, flags, 0600);
+    if (fd < 0) die(path);
+    return fd;
+}
+
+static void close_file(int fd) {
+    if (close(fd) < 0) die("close");
+}
+
+static void publish(const char *temporary, const char *path) {
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0) die(path);
+}
+
 static void save(long file, struct tools *t) {
     char temporary[PATH_MAX], path[PATH_MAX];
-    snprintf(temporary, sizeof temporary, "%s/%s.%ld", t->folder, name, file);
+    name_temporary(temporary, file, t);
     name_block(path, file);
     struct statx found;
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) == 0) die(path);
-    int fd = open(temporary, flags, 0600);
-    if (fd < 0) die(temporary);
+    int fd = open_file(temporary);
     if (direct) {
         struct place p = {file, 0, 0};
         for (size_t at = header; at < header + bytes;) {
@@ -205,28 +230,28 @@ static void save(long file, struct tools *t) {
             checksum(t, t->staging + at, v.iov_len);
             at += v.iov_len;
         }
-        move(fd, temporary, t->staging, align(header + bytes), 0);
+        move(fd, temporary, t->staging, align(header + bytes), 0, SIZE_MAX);
     } else {
         gather(fd, t, file);
     }
     struct timespec times[2] = {{0, UTIME_OMIT}, {time(NULL), 0}};
     if (futimens(fd, times) < 0) die("futimens");
-    if (close(fd) < 0) die("close");
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0) die(path);
+    close_file(fd);
+    publish(temporary, path);
 }
 
 static void load(long file, struct tools *t) {
     char path[PATH_MAX];
     name_block(path, file);
-    int fd = open(path, flags, 0600);
-    if (fd < 0) die(path);
+    int fd = open_file(path);
     struct place p = {file, 0, 0};
+    if (!direct) move(fd, path, t->staging, header, 0, SIZE_MAX);
     for (size_t at = 0; at < bytes;) {
         size_t piece = direct ? bytes : least(LOADED_AT_ONCE, bytes - at);
-        size_t front = at == 0 ? header : 0; // read together with the first piece
+        size_t front = direct ? header : 0; // read together with the payload
         size_t wanted = front + piece;
         move(fd, path, t->staging, direct ? align(wanted) : wanted,
-             (off_t) (at == 0 ? 0 : header + at));
+             (off_t) (direct ? 0 : header + at), SIZE_MAX);
         checksum(t, t->staging + front, piece);
         for (size_t done = 0; done < piece;) {
             struct iovec v = next_range(&p, piece - done);
@@ -235,26 +260,53 @@ static void load(long file, struct tools *t) {
         }
         at += piece;
     }
-    if (close(fd) < 0) die("close");
+    close_file(fd);
+}
+
+static char *place_of(long file) { return memory + (size_t) file * bytes; }
+
+static void put(long file, struct tools *t) {
+    char temporary[PATH_MAX], path[PATH_MAX];
+    name_temporary(temporary, file, t);
+    name_block(path, file);
+    int fd = open_file(temporary);
+    for (size_t at = 0; at < bytes; at += most_per_call) {
+        size_t piece = least(bytes - at, most_per_call);
+        checksum(t, place_of(file) + at, piece);
+        move(fd, temporary, place_of(file) + at, piece, (off_t) at, piece);
+    }
+    close_file(fd);
+    publish(temporary, path);
+}
+
+static void get(long file, struct tools *t) {
+    char path[PATH_MAX];
+    name_block(path, file);
+    int fd = open_file(path);
+    for (size_t at = 0; at < bytes; at += most_per_call) {
+        size_t piece = least(bytes - at, most_per_call);
+        move(fd, path, place_of(file) + at, piece, (off_t) at, piece);
+        checksum(t, place_of(file) + at, piece);
+    }
+    close_file(fd);
 }
 
 static void move_whole(long file) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s.%ld", folders[file % folder_count], name, file);
-    int fd = open(path, flags, 0600);
-    if (fd < 0) die(path);
-    move(fd, path, memory + (size_t) file * bytes, bytes, 0);
-    if (close(fd) < 0) die("close");
+    int fd = open_file(path);
+    move(fd, path, place_of(file), bytes, 0, most_per_call);
+    close_file(fd);
 }
 
 static void *work(void *tools) {
     pthread_barrier_wait(&begin);
     for (long file; (file = atomic_fetch_add(&next_file, 1)) < files;) {
-        if (!stores) move_whole(file);
-        else if (writes) save(file, tools);
-        else load(file, tools);
+        if (stores) (writes ? save : load)(file, tools);
+        else if (checks) (writes ? put : get)(file, tools);
+        else move_whole(file);
     }
-    if (stores) atomic_fetch_add(&sums, ((struct tools *) tools)->sum);
+    if (checks || stores) atomic_fetch_add(&sums, ((struct tools *) tools)->sum);
     return NULL;
 }
 
@@ -289,8 +341,12 @@ int main(int count, char **words) {
         fprintf(stderr, "see the head of files.c\n");
         return 2;
     }
-    stores = strcmp(words[1], "save") == 0 || strcmp(words[1], "load") == 0;
-    writes = strcmp(words[1], "write") == 0 || strcmp(words[1], "save") == 0;
+    const char *kind = words[1];
+    int known = 1;
+    if (strcmp(kind, "write") == 0 || strcmp(kind, "put") == 0 || strcmp(kind, "save") == 0) writes = 1;
+    else known = strcmp(kind, "read") == 0 || strcmp(kind, "get") == 0 || strcmp(kind, "load") == 0;
+    checks = strcmp(kind, "put") == 0 || strcmp(kind, "get") == 0;
+    stores = strcmp(kind, "save") == 0 || strcmp(kind, "load") == 0;
     for (char *at = words[2], *f; (f = strsep(&at, ":")) != NULL;) {
         if (folder_count < MOST_FOLDERS) folders[folder_count++] = f;
     }
@@ -302,20 +358,20 @@ int main(int count, char **words) {
     blocks = atol(words[8]);
     most_per_call = strtoull(words[9], NULL, 10);
     flags = (writes ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY) | O_CLOEXEC | (direct ? O_DIRECT : 0);
-    if (threads < 1 || threads > MOST_THREADS || files < 1 || blocks < 1 || most_per_call < 1
+    if (!known || threads < 1 || threads > MOST_THREADS || files < 1 || blocks < 1 || most_per_call < 1
         || bytes < (size_t) blocks * LAYERS || bytes % ((size_t) blocks * LAYERS) != 0) {
-        fprintf(stderr, "a number is out of range\n");
+        fprintf(stderr, "a word is unknown or a number out of range\n");
         return 2;
     }
     header = align(HEADER + 8 * LAYERS * (size_t) blocks);
     size_t all = (size_t) files * bytes;
     map(all);
     memset(memory, 1, all);
-    if (stores && writes) make_subfolders();
+    if ((checks || stores) && writes) make_subfolders();
     pthread_t workers[MOST_THREADS];
     pthread_barrier_init(&begin, NULL, (unsigned) threads + 1);
     for (int i = 0; i < threads; i++) {
-        struct tools *t = stores ? make_tools(i) : NULL;
+        struct tools *t = checks || stores ? make_tools(i) : NULL;
         if (pthread_create(&workers[i], NULL, work, t) != 0) die("pthread_create");
     }
     uint64_t cpu = now(CLOCK_PROCESS_CPUTIME_ID);
