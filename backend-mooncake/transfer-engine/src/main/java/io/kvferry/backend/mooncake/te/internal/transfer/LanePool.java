@@ -97,14 +97,11 @@ final class LanePool {
     /// @param near of another thread that has the same slot, or null
     private @Nullable Lane look(@Nullable Lane near, Deadline deadline, DataClient.Job job)
             throws InterruptedException, ClosedChannelException {
-        Lane own = own();
         if (near != null) {
-            if (own == null && waiters.isEmpty()) {
-                return near;
-            }
             idle.addFirst(near); // the pool is open: a closed one has no idle lane
             serveWaiters();
         }
+        Lane own = own();
         if (own != null) {
             return own;
         }
@@ -174,13 +171,16 @@ final class LanePool {
 
     private @Nullable Lane own() {
         long self = Thread.currentThread().threadId();
-        for (Lane lane : idle) {
-            if (lane.lastUser == self) {
-                idle.removeFirstOccurrence(lane);
-                return lane;
+        Lane found = null;
+        for (int left = idle.size(); left > 0; left--) { // once around, without an iterator
+            Lane lane = idle.removeFirst();
+            if (found == null && lane.lastUser == self) {
+                found = lane;
+            } else {
+                idle.addLast(lane);
             }
         }
-        return null;
+        return found;
     }
 
     private @Nullable Lane any() {
@@ -235,7 +235,8 @@ final class LanePool {
         }
     }
 
-    /// Ends lanes that the peer has closed, and those that have rested for long.
+    /// Ends lanes that the peer has closed, and those that have rested for long; also one that
+    /// cannot be looked at, such as for want of memory.
     ///
     /// @param shortest lanes that have rested for less are left alone
     /// @param longest those that have rested for more end
@@ -249,20 +250,31 @@ final class LanePool {
         });
         lock.lock();
         try {
-            idle.removeIf(
-                    lane -> now - lane.restingSince >= shortest.toNanos() && rested.add(lane));
+            for (int left = idle.size(); left > 0; left--) { // once around, without an iterator
+                Lane lane = idle.removeFirst();
+                if (now - lane.restingSince >= shortest.toNanos()) {
+                    rested.add(lane);
+                } else {
+                    idle.addLast(lane);
+                }
+            }
         } finally {
             lock.unlock();
         }
-        for (Lane lane : rested) {
-            boolean fit = false;
-            try {
-                fit = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
-            } finally { // such as no memory for the look
-                if (!rests(lane, fit)) {
-                    lane.wire.close();
-                }
+        for (int i = 0; i < rested.size(); i++) {
+            Lane lane = rested.get(i);
+            boolean fit = now - lane.restingSince < longest.toNanos() && !isStale(lane);
+            if (!rests(lane, fit)) {
+                lane.wire.close();
             }
+        }
+    }
+
+    private static boolean isStale(Lane lane) {
+        try {
+            return lane.wire.isStale();
+        } catch (RuntimeException | Error _) { // the others are still to be looked at
+            return true;
         }
     }
 
@@ -316,18 +328,26 @@ final class LanePool {
 
     /// Ends the lanes that rest; those in use do not come back.
     void close() {
-        List<Lane> rested = new ArrayList<>(most);
+        Lane rested = closeOne();
+        while (rested != null) {
+            rested.wire.close();
+            rested = closeOne();
+        }
+    }
+
+    /// A lane that rests and counts no more, for the caller to close.
+    private @Nullable Lane closeOne() {
         lock.lock();
         try {
             closed = true; // before the look at the slots, as in #give the other way round
-            for (Lane lane = any(); lane != null; lane = any()) {
-                rested.add(lane);
+            Lane lane = any();
+            if (lane != null) {
                 lanes--;
             }
             serveWaiters();
+            return lane;
         } finally {
             lock.unlock();
         }
-        rested.forEach(lane -> lane.wire.close());
     }
 }

@@ -128,10 +128,10 @@ public final class Notifier {
     }
 
     private List<Notification> taken(int max) {
-        List<Notification> taken = new ArrayList<>();
+        List<Notification> taken = new ArrayList<>(Math.min(max, inbox.size()));
         while (taken.size() < max && !inbox.isEmpty()) {
             var received = inbox.element();
-            taken.add(received.notification()); // before it leaves the inbox, for want of memory
+            taken.add(received.notification());
             inbox.remove();
             room.give(received.host(), bytes(received.notification()));
         }

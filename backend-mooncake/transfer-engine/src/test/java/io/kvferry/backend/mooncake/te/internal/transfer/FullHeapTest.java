@@ -29,7 +29,11 @@ class FullHeapTest {
     @Test
     void lanesThatComeBackAreUsedAgain() throws Exception {
         assertThat(FullHeap.run(folder, 48, Duration.ofSeconds(120), Lanes.class))
-                .endsWith("came back: true", "lanes: " + MANY, "used again: " + MANY);
+                .endsWith(
+                        "came back: true",
+                        "lanes: " + MANY,
+                        "used again: " + MANY,
+                        "after a sweep: " + MANY);
     }
 
     @Test
@@ -62,6 +66,8 @@ class FullHeapTest {
                 again.retainAll(lanes);
                 System.out.println("used again: " + again.size());
                 again.forEach(lane -> peer.giveBack(lane, true));
+                var _ = FullHeap.during(() -> peer.sweep(Duration.ZERO, Duration.ofHours(1)));
+                System.out.println("after a sweep: " + borrow(peer).size());
                 peer.drop();
             }
         }
