@@ -7,7 +7,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.bounded.FairRoom;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -50,10 +49,6 @@ final class EngineDirectory implements AutoCloseable {
     /// Of each kind: one that is forgotten is asked for again.
     private static final int MOST_ENGINES = 1024;
 
-    /// Calls of bootstrap services at a time, each of which may answer with 16 MiB. One service
-    /// alone has half of them.
-    private static final int MOST_CALLS = 16;
-
     private static final Duration BACK_OFF = Duration.ofMillis(100);
 
     /// Least time between two reviews of an engine.
@@ -63,7 +58,7 @@ final class EngineDirectory implements AutoCloseable {
     private static final Duration START_UP = Duration.ofSeconds(5);
 
     private final BootstrapClient client;
-    private final FairRoom calls = new FairRoom(MOST_CALLS, 0);
+    private final BootstrapCalls calls = new BootstrapCalls();
     private final Executor loop;
     private final ThreadFactory threads;
     private final Duration limit;
@@ -352,29 +347,16 @@ final class EngineDirectory implements AutoCloseable {
     private Map<Integer, EngineEntry> query(URI base) throws InterruptedException {
         for (int attempt = 1; ; attempt++) {
             try {
-                return call(base);
+                return calls.run(base, Deadline.in(limit), () -> client.query(base));
             } catch (KvFerryException e) {
                 if (attempt >= ATTEMPTS
                         || !e.code().retryable()
-                        || e.code() == ErrorCode.TIMEOUT
+                        || e.code() == ErrorCode.TIMEOUT // it has taken all the time
+                        || e.code() == ErrorCode.BACKPRESSURE
                         || !pause()) {
                     throw e;
                 }
             }
-        }
-    }
-
-    /// Whoever waits for a service that does not answer leaves room for who asks another.
-    private Map<Integer, EngineEntry> call(URI base) throws InterruptedException {
-        var service = base.getAuthority();
-        if (!calls.await(service, 1, 0, Deadline.in(limit))) {
-            throw new KvFerryException(
-                    ErrorCode.BACKPRESSURE, "too many prefillers are looked up at " + base);
-        }
-        try {
-            return client.query(base);
-        } finally {
-            calls.give(service, 0);
         }
     }
 
