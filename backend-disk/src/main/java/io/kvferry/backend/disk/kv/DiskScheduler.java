@@ -233,8 +233,14 @@ final class DiskScheduler implements SchedulerConnector {
         int first = tracked.loading.get().fromToken() / blockTokens;
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
+        boolean cleared = tracked.loadCleared;
+        tracked.loadCleared = false;
         switch (completion.result()) {
-            case Completion.Completed _ -> loaded(tracked, first, end);
+            case Completion.Completed _ -> {
+                if (!cleared) {
+                    loaded(tracked, first, end);
+                }
+            }
             case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
@@ -296,6 +302,7 @@ final class DiskScheduler implements SchedulerConnector {
                 saves.map(DiskSaves::drain)
                         .orElseGet(() -> CompletableFuture.completedFuture(null));
         resets.incrementAndGet();
+        requests.values().forEach(each -> each.loadCleared = each.loading.isPresent());
         drained.thenRun( // what is being written now is removed with the rest
                 () -> startClearing(done));
         events.add(new CacheEvent.Cleared(context.instance()));

@@ -25,6 +25,9 @@ final class Tracked {
     Optional<PrefixProbe> probe = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
 
+    /// Whether a reset came while it loads: what it has loaded then is stored no more.
+    boolean loadCleared;
+
     /// The files of several blocks that the last lookup found, by their first position.
     Map<Integer, DiskPlan.Run> runs = Map.of();
 

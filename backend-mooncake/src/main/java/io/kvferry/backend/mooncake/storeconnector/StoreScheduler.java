@@ -314,8 +314,11 @@ final class StoreScheduler implements SchedulerConnector {
         int first = tracked.loading.get().fromToken() / blockTokens;
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
+        boolean cleared = tracked.loadCleared;
+        tracked.loadCleared = false;
         switch (completion.result()) {
-            case Completion.Completed _ -> tracked.savedBlocks = Math.max(tracked.savedBlocks, end);
+            case Completion.Completed _ ->
+                    tracked.savedBlocks = cleared ? 0 : Math.max(tracked.savedBlocks, end);
             case Completion.Failed _ -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
@@ -349,6 +352,7 @@ final class StoreScheduler implements SchedulerConnector {
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
         resets++;
+        requests.values().forEach(each -> each.loadCleared = each.loading.isPresent());
         events.clear();
         var drained =
                 saves.map(SaveLedger::drain)

@@ -69,6 +69,10 @@ final class TrackedRequest {
     final BlockNames names;
     Optional<Lookup> lookup = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
+
+    /// Whether a reset came while it loads: what it has loaded then is stored no more.
+    boolean loadCleared;
+
     boolean loadFailed;
 
     /// Blocks from the front that are stored, or for which a save is under way.
