@@ -67,6 +67,9 @@ public final class PieceReader {
             }
             verdict = format.checkHeader(staging, got, key, segments);
         }
+        if (verdict == BlockResult.Done.LOADED && got < headerBytes) {
+            verdict = RecordFormat.corrupt("is cut at " + got + " bytes");
+        }
         int stated = RecordFormat.statedCrc(staging);
         crc.reset();
         scatter.reset();

@@ -318,8 +318,11 @@ class PieceTest {
         }
     }
 
-    @Test
-    void neverWritesToTheTargetOnceTheDeadlineHasPassedBetweenTwoPieces() throws Exception {
+    /// The first read is the header's.
+    @ParameterizedTest
+    @ValueSource(ints = {2, 3})
+    void neverWritesToTheTargetOnceTheDeadlineHasPassedBetweenTwoPieces(int hanging)
+            throws Exception {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
             var driver = new StoreDriver(store);
@@ -327,7 +330,7 @@ class PieceTest {
             var reads = new int[1];
             calls.hook =
                     (call, _) -> {
-                        if (call.equals("read") && ++reads[0] == 2) {
+                        if (call.equals("read") && ++reads[0] == hanging) {
                             await(hang);
                         }
                         return call.equals("readCached") ? -Errno.EAGAIN : 0;
