@@ -38,10 +38,11 @@ import java.util.Set;
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
 /// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
 /// for every block of a turn. Both have huge pages, as the engine's memory. In its second form
-/// [ColdMemory] makes the checksum and renames too: where that has less than a share of fio's rate,
-/// no store has more that checks its bytes and names complete files only. In its third form it
-/// gathers and scatters with all the calls of the store: what a ratio to that lacks of one is the
-/// program's.
+/// [ColdMemory] makes the checksum and renames too, and nothing else: what that lacks of fio's rate
+/// in saves is the price of checked bytes and of names that only complete files get. In its third
+/// form it gathers and scatters with all the calls of the store: what a ratio to that lacks of one
+/// is the program's. No form is a bound for loads: how a file is read decides how the system reads
+/// ahead.
 ///
 /// The limits make their files in the folders in which the store makes its own, one per thread, so
 /// that nobody's threads wait for each other's changes of a folder. File systems such as ext4

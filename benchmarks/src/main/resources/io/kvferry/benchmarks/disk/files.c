@@ -59,7 +59,7 @@ enum {
     HUGE_PAGE = 2 << 20,
 };
 
-// What a thread of the store's kind works with.
+// What a thread works with that checks its bytes; staging is the store's kind's only.
 struct tools {
     const char *folder; // in which it makes files
     char *staging;
