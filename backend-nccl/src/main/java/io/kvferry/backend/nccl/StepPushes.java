@@ -120,9 +120,8 @@ final class StepPushes {
         }
         var out = new WireWriter().i32(pushed.size());
         pushed.forEach(out::string);
-        var report = out.toPayload(WIRE_VERSION);
         pushed = List.of();
-        return report;
+        return out.toPayload(WIRE_VERSION);
     }
 
     /// The transfers that a rank's report says were pushed.
