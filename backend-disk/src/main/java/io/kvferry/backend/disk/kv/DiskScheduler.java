@@ -302,7 +302,10 @@ final class DiskScheduler implements SchedulerConnector {
                 saves.map(DiskSaves::drain)
                         .orElseGet(() -> CompletableFuture.completedFuture(null));
         resets.incrementAndGet();
-        requests.values().forEach(each -> each.loadCleared = each.loading.isPresent());
+        for (var each : requests.values()) {
+            each.loadCleared = each.loading.isPresent();
+            each.probe = Optional.empty();
+        }
         drained.thenRun( // what is being written now is removed with the rest
                 () -> startClearing(done));
         events.add(new CacheEvent.Cleared(context.instance()));

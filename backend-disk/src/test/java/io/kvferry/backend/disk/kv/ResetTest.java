@@ -20,7 +20,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
-import java.util.concurrent.locks.LockSupport;
 
 /// Requests that load, run or end while the store is being emptied.
 class ResetTest {
@@ -69,10 +68,11 @@ class ResetTest {
         computeAndEnd(admit("first", prompt(1)));
         assertThat(BlockFiles.under(root)).hasSize(BLOCKS);
         var loading = engine.submit("loading", prompt(1));
-        disk.slowReads(Duration.ofMillis(100)); // so that the step does not report it
+        disk.hold(); // so that the step does not report it
         assertThat(engine.admit(loading)).as("tokens that it loads").isPositive();
         engine.step();
-        LockSupport.parkNanos(Duration.ofSeconds(1).toNanos()); // for it to be read
+        disk.release();
+        awaitReads();
         assertThat(engine.scheduler().resetCache(Deadline.in(LIMIT)).toCompletableFuture().get())
                 .isTrue();
         assertThat(BlockFiles.under(root)).isEmpty();
@@ -81,6 +81,16 @@ class ResetTest {
         engine.admit(loading);
         computeAndEnd(loading);
         assertThat(BlockFiles.under(root)).hasSize(BLOCKS);
+    }
+
+    /// Until the workers have made no call of the file system for a while.
+    private void awaitReads() throws InterruptedException {
+        var limit = Deadline.in(LIMIT);
+        long before = -1;
+        while (disk.fileCalls() != before && !limit.passed()) {
+            before = disk.fileCalls();
+            Thread.sleep(500);
+        }
     }
 
     @Test

@@ -321,6 +321,7 @@ final class StoreScheduler implements SchedulerConnector {
                     tracked.savedBlocks = cleared ? 0 : Math.max(tracked.savedBlocks, end);
             case Completion.Failed _ -> {
                 tracked.loadFailed = true; // never promised to this request again
+                tracked.forgetLookup();
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
             }
             case Completion.Revoked _ -> {}
@@ -352,7 +353,10 @@ final class StoreScheduler implements SchedulerConnector {
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
         resets++;
-        requests.values().forEach(each -> each.loadCleared = each.loading.isPresent());
+        for (var each : requests.values()) {
+            each.loadCleared = each.loading.isPresent();
+            each.forgetLookup();
+        }
         events.clear();
         var drained =
                 saves.map(SaveLedger::drain)

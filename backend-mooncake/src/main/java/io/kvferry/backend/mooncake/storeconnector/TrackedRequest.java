@@ -87,4 +87,10 @@ final class TrackedRequest {
     TrackedRequest(BlockNames names) {
         this.names = names;
     }
+
+    /// What was found of its blocks holds no more, or is on its way and will not.
+    void forgetLookup() {
+        lookup.ifPresent(Lookup::giveUp);
+        lookup = Optional.empty();
+    }
 }
