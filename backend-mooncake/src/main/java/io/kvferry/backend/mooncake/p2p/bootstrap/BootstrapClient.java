@@ -26,7 +26,7 @@ import java.util.Optional;
 /// Threading: any thread; calls block up to the limit.
 public final class BootstrapClient implements AutoCloseable {
     /// Far more than the workers of any fleet take; a longer answer is refused.
-    private static final int MAX_ANSWER_BYTES = 4 << 20;
+    private static final int MAX_ANSWER_BYTES = 1 << 20;
 
     private final Duration limit;
     private final Optional<FleetSecret> secret;

@@ -53,7 +53,7 @@ final class BootstrapCalls {
     private void enter(String service, Deadline limit) throws InterruptedException {
         lock.lock();
         try {
-            while (all >= MOST || open.getOrDefault(service, 0) >= MOST_OF_ONE) {
+            while (!hasRoom(service)) {
                 if (limit.passed()) {
                     throw new KvFerryException(
                             ErrorCode.BACKPRESSURE,
@@ -66,6 +66,12 @@ final class BootstrapCalls {
         } finally {
             lock.unlock();
         }
+    }
+
+    /// The second half of the places is for services that have none.
+    private boolean hasRoom(String service) {
+        int most = all < MOST / 2 ? MOST_OF_ONE : 1;
+        return all < MOST && open.getOrDefault(service, 0) < most;
     }
 
     private void leave(String service) {
