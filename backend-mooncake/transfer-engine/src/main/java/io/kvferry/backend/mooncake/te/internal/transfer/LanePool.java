@@ -6,9 +6,12 @@ import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.ThreadSlots;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
@@ -28,6 +31,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; a lane that was taken belongs to who took it.
 final class LanePool {
+    private static final Logger LOG = LoggerFactory.getLogger(LanePool.class);
+
     private final String segmentName;
     private final int most;
 
@@ -265,7 +270,7 @@ final class LanePool {
             Lane lane = rested.get(i);
             boolean fit = now - lane.restingSince < longest.toNanos() && !isStale(lane);
             if (!rests(lane, fit)) {
-                lane.wire.close();
+                end(lane);
             }
         }
     }
@@ -330,8 +335,16 @@ final class LanePool {
     void close() {
         Lane rested = closeOne();
         while (rested != null) {
-            rested.wire.close();
+            end(rested);
             rested = closeOne();
+        }
+    }
+
+    private static void end(Lane lane) {
+        try {
+            lane.wire.close();
+        } catch (RuntimeException | Error e) { // such as no memory; others are still to be ended
+            LoopReport.WARN.log(LOG, "a connection did not close", e);
         }
     }
 
