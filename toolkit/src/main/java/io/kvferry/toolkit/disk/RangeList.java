@@ -16,6 +16,7 @@ public final class RangeList {
     private final int limit;
     private int first;
     private int end;
+    private long lastEnd;
     private long bytes;
 
     /// @param limit ranges of one call, at least 3
@@ -43,11 +44,23 @@ public final class RangeList {
         return bytes;
     }
 
+    /// One that begins where the last one ends makes it longer: the system copies few long ranges
+    /// faster than many short ones.
     public void add(long address, long length) {
+        bytes += length;
+        if (end > 0 && address == lastEnd) {
+            long lengthAt = RANGE_BYTES * (end - 1) + Long.BYTES;
+            ranges.set(
+                    ValueLayout.JAVA_LONG,
+                    lengthAt,
+                    ranges.get(ValueLayout.JAVA_LONG, lengthAt) + length);
+            lastEnd += length;
+            return;
+        }
         ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end, address);
         ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end + Long.BYTES, length);
         end++;
-        bytes += length;
+        lastEnd = address + length;
     }
 
     /// Writes what is left with one call; answers as [FileCalls#gather].

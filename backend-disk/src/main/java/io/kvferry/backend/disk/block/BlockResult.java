@@ -23,7 +23,7 @@ public sealed interface BlockResult {
     /// The request did not succeed. What the target of a load holds then is of no use.
     ///
     /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (the file is deleted if it can be),
-    /// [ErrorCode#INCOMPATIBLE] (another format version, or other segment lengths than saved),
+    /// [ErrorCode#INCOMPATIBLE] (another format version, or another size than saved),
     /// [ErrorCode#TIMEOUT], [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY],
     /// [ErrorCode#CLOSED], [ErrorCode#INTERNAL].
     record Failed(Failure failure) implements BlockResult {

@@ -54,8 +54,9 @@ public final class CachedReader {
         if (list == null) {
             return false;
         }
-        long headerBytes = RecordFormat.headerBytes(key, segments.size());
-        long end = RecordFormat.fileBytes(key, segments);
+        long headerBytes = RecordFormat.headerBytes(key);
+        long payloadBytes = RecordFormat.payloadBytes(segments);
+        long end = RecordFormat.fileBytes(key, payloadBytes);
         if (!isCached(handle, end)) {
             return false;
         }
@@ -63,7 +64,7 @@ public final class CachedReader {
         list.clear();
         list.add(staging.memory().address(), headerBytes);
         if (read(list, handle, 0) < headerBytes
-                || format.checkHeader(staging, headerBytes, key, segments)
+                || format.checkHeader(staging, headerBytes, key, payloadBytes)
                         != BlockResult.Done.LOADED) {
             return false;
         }

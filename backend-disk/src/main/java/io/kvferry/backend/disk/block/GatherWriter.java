@@ -62,7 +62,7 @@ public final class GatherWriter {
     /// Writes the whole block of a request that is in its I/O phase, and leaves it there; a negated
     /// error number when that failed, ECANCELED when the deadline took the request.
     public int write(IoTask request, BlockKey key, List<MemorySegment> segments, int handle) {
-        long headerBytes = RecordFormat.headerBytes(key, segments.size());
+        long headerBytes = RecordFormat.headerBytes(key);
         long payloadBytes = RecordFormat.payloadBytes(segments);
         long padding = AlignedStaging.align(payloadBytes) - payloadBytes;
         staging.ensure(headerBytes);
@@ -95,7 +95,7 @@ public final class GatherWriter {
                 ranges.add(zeros.address(), padding);
             }
             if (first || !more) {
-                format.encodeHeader(key, segments, crc.value(), staging);
+                format.encodeHeader(key, payloadBytes, crc.value(), staging);
             }
             request.enterIo();
             long bytes = ranges.bytes();
@@ -112,18 +112,28 @@ public final class GatherWriter {
     }
 
     /// Takes the next piece of the payload into the list and the checksum, leaving room for one
-    /// more range; false when a segment was freed, which nothing else would notice in time, because
-    /// from here on only addresses count.
+    /// more range, and what lies next to each other in memory together; false when a segment was
+    /// freed, which nothing else would notice in time, because from here on only addresses count.
     private boolean fill(List<MemorySegment> segments, long most) {
         long room = most;
-        while (room > 0 && segment < segments.size() && ranges.count() < ranges.limit() - 1) {
+        long address = 0; // of adjacent segments that are not listed yet
+        long length = 0;
+        while (room > 0 && segment < segments.size()) {
             MemorySegment source = segments.get(segment);
             if (!source.scope().isAlive()) {
                 return false;
             }
+            long from = source.address() + within;
+            if (length == 0 || address + length != from) {
+                if (ranges.count() + (length > 0 ? 1 : 0) >= ranges.limit() - 1) {
+                    break;
+                }
+                take(address, length);
+                address = from;
+                length = 0;
+            }
             long bytes = Math.min(room, source.byteSize() - within);
-            crc.update(source.address() + within, bytes);
-            ranges.add(source.address() + within, bytes);
+            length += bytes;
             room -= bytes;
             within += bytes;
             if (within == source.byteSize()) {
@@ -131,7 +141,15 @@ public final class GatherWriter {
                 within = 0;
             }
         }
+        take(address, length);
         return true;
+    }
+
+    private void take(long address, long length) {
+        if (length > 0) {
+            crc.update(address, length);
+            ranges.add(address, length);
+        }
     }
 
     private int writeFully(int handle, long offset) {

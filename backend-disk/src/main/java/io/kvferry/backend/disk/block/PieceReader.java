@@ -49,9 +49,10 @@ public final class PieceReader {
     ///
     /// @return 0 or a negated error number, ECANCELED when the deadline took the request
     public int read(IoTask task, BlockKey key, List<MemorySegment> segments, int handle) {
-        long headerBytes = RecordFormat.headerBytes(key, segments.size());
-        long end = RecordFormat.fileBytes(key, segments);
-        long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
+        long headerBytes = RecordFormat.headerBytes(key);
+        long payloadBytes = RecordFormat.payloadBytes(segments);
+        long end = RecordFormat.fileBytes(key, payloadBytes);
+        long payloadEnd = headerBytes + payloadBytes;
         staging.ensure(headerBytes + PIECE_BYTES);
         // By itself: behind a small first read the system reads ahead into small folios once and
         // into large ones soon, behind one of a whole piece into a megabyte of small ones.
@@ -59,14 +60,7 @@ public final class PieceReader {
         if (got < 0) {
             return (int) got;
         }
-        verdict = format.checkHeader(staging, got, key, segments);
-        if (verdict != BlockResult.Done.LOADED) { // it may be longer, of more segments
-            got = readFully(handle, 0, headerBytes + PIECE_BYTES);
-            if (got < 0) {
-                return (int) got;
-            }
-            verdict = format.checkHeader(staging, got, key, segments);
-        }
+        verdict = format.checkHeader(staging, got, key, payloadBytes);
         if (verdict == BlockResult.Done.LOADED && got < headerBytes) {
             verdict = RecordFormat.corrupt("is cut at " + got + " bytes");
         }

@@ -17,7 +17,7 @@ import java.util.zip.CRC32C;
 
 import javax.crypto.Mac;
 
-/// The bytes of a block file, version 2, little-endian:
+/// The bytes of a block file, version 3, little-endian:
 ///
 /// | offset | type | field |
 /// |---|---|---|
@@ -25,26 +25,29 @@ import javax.crypto.Mac;
 /// | 8 | u32 | format version |
 /// | 12 | u32 | header bytes, a multiple of 4096: where the payload starts |
 /// | 16 | 32 bytes | SHA-256 of the namespace text and, with a fleet's key, its id |
-/// | 48 | u64 | payload bytes, the sum of the segments |
+/// | 48 | u64 | payload bytes |
 /// | 56 | u32 | key bytes |
-/// | 60 | u32 | number of segments |
+/// | 60 | u32 | 0 |
 /// | 64 | u32 | CRC32C of the payload |
 /// | 68 | u32 | CRC32C of the header without this field and without padding |
 /// | 72 | u32 | seal: 0 none, 1 HMAC-SHA256 |
 /// | 76 | u32 | 0 |
 /// | 80 | 32 bytes | seal, of everything but itself, the checksums and padding; else zeros |
-/// | 112 | u64 each | bytes of each segment |
-/// | then | bytes | key, UTF-8 |
+/// | 112 | bytes | key, UTF-8 |
 ///
 /// Header and payload are each padded with zeros to a multiple of 4096, so that the whole file can
 /// be moved by O_DIRECT in one call. Padding is the only part that no checksum covers.
 ///
+/// The payload is one sequence of bytes. How many segments of memory it is gathered from or
+/// scattered to is the caller's affair, and may differ from one time to the next: what lies side by
+/// side is one segment. What its bytes mean and in which order they are, namespace and key say.
+///
+/// Files of another version have other names, so that a store does not meet them: they are part of
+/// its quota and are evicted in their turn. Version 2 had the bytes of each segment before the key.
+///
 /// Threading: confined to one I/O thread.
 public final class RecordFormat {
-    static final int VERSION = 2;
-
-    /// Most segments of a block.
-    public static final int MAX_SEGMENTS = 16_384;
+    public static final int VERSION = 3;
 
     private static final ValueLayout.OfInt INT =
             ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
@@ -59,7 +62,7 @@ public final class RecordFormat {
     private static final int NAMESPACE_AT = 16;
     private static final int PAYLOAD_BYTES_AT = 48;
     private static final int KEY_BYTES_AT = 56;
-    private static final int SEGMENTS_AT = 60;
+    private static final int ZERO_AT = 60;
     private static final int PAYLOAD_CRC_AT = 64;
     private static final int HEADER_CRC_AT = 68;
     private static final int SEAL_KIND_AT = 72;
@@ -99,20 +102,20 @@ public final class RecordFormat {
         return sum;
     }
 
-    static long headerBytes(BlockKey key, int segments) {
-        return AlignedStaging.align(FIXED_BYTES + 8L * segments + key.utf8().byteSize());
+    static long headerBytes(BlockKey key) {
+        return AlignedStaging.align(FIXED_BYTES + key.utf8().byteSize());
     }
 
-    /// Bytes of the file that holds these segments under this key.
-    public static long fileBytes(BlockKey key, List<MemorySegment> segments) {
-        return headerBytes(key, segments.size()) + AlignedStaging.align(payloadBytes(segments));
+    /// Bytes of the file that holds such a payload under this key.
+    public static long fileBytes(BlockKey key, long payloadBytes) {
+        return headerBytes(key) + AlignedStaging.align(payloadBytes);
     }
 
     /// Gathers header and payload into `staging`; answers the bytes to write.
     public long encode(BlockKey key, List<MemorySegment> segments, AlignedStaging staging) {
-        long headerBytes = headerBytes(key, segments.size());
+        long headerBytes = headerBytes(key);
         long payloadBytes = payloadBytes(segments);
-        long end = headerBytes + AlignedStaging.align(payloadBytes);
+        long end = fileBytes(key, payloadBytes);
         staging.ensure(end);
         MemorySegment out = staging.memory();
         long at = headerBytes;
@@ -133,23 +136,19 @@ public final class RecordFormat {
         }
         crc.update(staging.view(checked, at));
         zero(out, at, end);
-        encodeHeader(key, segments, (int) crc.getValue(), staging);
+        encodeHeader(key, payloadBytes, (int) crc.getValue(), staging);
         return end;
     }
 
     /// Puts the header alone, with its padding, at the start of `staging`, which must have room for
     /// it.
-    void encodeHeader(
-            BlockKey key, List<MemorySegment> segments, int payloadCrc, AlignedStaging staging) {
+    void encodeHeader(BlockKey key, long payloadBytes, int payloadCrc, AlignedStaging staging) {
         MemorySegment out = staging.memory();
-        for (int i = 0; i < segments.size(); i++) {
-            out.set(LONG, FIXED_BYTES + 8L * i, segments.get(i).byteSize());
-        }
-        long headerBytes = headerBytes(key, segments.size());
-        long keyAt = FIXED_BYTES + 8L * segments.size();
+        long headerBytes = headerBytes(key);
         long keyBytes = key.utf8().byteSize();
-        MemorySegment.copy(key.utf8(), 0, out, keyAt, keyBytes);
-        zero(out, keyAt + keyBytes, headerBytes);
+        long used = FIXED_BYTES + keyBytes;
+        MemorySegment.copy(key.utf8(), 0, out, FIXED_BYTES, keyBytes);
+        zero(out, used, headerBytes);
         out.set(LONG, 0, MAGIC);
         out.set(INT, VERSION_AT, VERSION);
         out.set(INT, HEADER_BYTES_AT, (int) headerBytes);
@@ -157,18 +156,18 @@ public final class RecordFormat {
         out.set(DIGEST_WORD, NAMESPACE_AT + 8, namespace.b());
         out.set(DIGEST_WORD, NAMESPACE_AT + 16, namespace.c());
         out.set(DIGEST_WORD, NAMESPACE_AT + 24, namespace.d());
-        out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes(segments));
+        out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes);
         out.set(INT, KEY_BYTES_AT, (int) keyBytes);
-        out.set(INT, SEGMENTS_AT, segments.size());
+        out.set(INT, ZERO_AT, 0);
         out.set(INT, PAYLOAD_CRC_AT, payloadCrc);
         out.set(INT, SEAL_KIND_AT, mac == null ? NO_SEAL : HMAC_SHA256);
         out.set(INT, SEAL_KIND_AT + Integer.BYTES, 0);
         zero(out, SEAL_AT, FIXED_BYTES);
         if (mac != null) {
-            byte[] seal = seal(mac, staging, keyAt + keyBytes, headerBytes, payloadBytes(segments));
+            byte[] seal = seal(mac, staging, used, headerBytes, payloadBytes);
             MemorySegment.copy(seal, 0, out, ValueLayout.JAVA_BYTE, SEAL_AT, SEAL_BYTES);
         }
-        out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
+        out.set(INT, HEADER_CRC_AT, headerCrc(staging, used));
     }
 
     /// Checks the `got` bytes read into `staging` against what was asked for, and copies the
@@ -179,7 +178,7 @@ public final class RecordFormat {
     /// @return [BlockResult.Done#LOADED] or a failure
     public BlockResult decode(
             AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
-        BlockResult verdict = checkHeader(staging, got, key, segments);
+        BlockResult verdict = checkHeader(staging, got, key, payloadBytes(segments));
         if (verdict != BlockResult.Done.LOADED) {
             return verdict;
         }
@@ -218,9 +217,7 @@ public final class RecordFormat {
 
     /// Bytes of the header without its padding.
     private static long used(MemorySegment in) {
-        return FIXED_BYTES
-                + 8 * Integer.toUnsignedLong(in.get(INT, SEGMENTS_AT))
-                + Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
+        return FIXED_BYTES + Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
     }
 
     /// The payload's checksum as the header in `staging` has it.
@@ -239,18 +236,14 @@ public final class RecordFormat {
     }
 
     /// [#decode] of the header alone.
-    BlockResult checkHeader(
-            AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
+    BlockResult checkHeader(AlignedStaging staging, long got, BlockKey key, long payloadBytes) {
         MemorySegment in = staging.memory();
         if (got < FIXED_BYTES || in.get(LONG, 0) != MAGIC) {
             return corrupt("has no block header");
         }
         long keyBytes = Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
-        long count = Integer.toUnsignedLong(in.get(INT, SEGMENTS_AT));
-        long keyAt = FIXED_BYTES + 8 * count;
         long used = used(in);
         if (keyBytes > BlockKey.MAX_BYTES
-                || count > MAX_SEGMENTS
                 || used > got
                 || in.get(INT, HEADER_BYTES_AT) != AlignedStaging.align(used)
                 || in.get(INT, HEADER_CRC_AT) != headerCrc(staging, used)) {
@@ -265,23 +258,21 @@ public final class RecordFormat {
                             + VERSION);
         }
         if (!sameNamespace(in)
-                || MemorySegment.mismatch(in, keyAt, used, key.utf8(), 0, key.utf8().byteSize())
+                || MemorySegment.mismatch(
+                                in, FIXED_BYTES, used, key.utf8(), 0, key.utf8().byteSize())
                         >= 0) {
             return corrupt("holds another key or namespace");
         }
-        if (!sameLengths(in, count, segments)) {
+        long found = in.get(LONG, PAYLOAD_BYTES_AT);
+        if (found != payloadBytes) {
             return BlockResult.Failed.of(
                     ErrorCode.INCOMPATIBLE,
                     "block "
                             + key.digest()
                             + " holds "
-                            + count
-                            + " segments of "
-                            + in.get(LONG, PAYLOAD_BYTES_AT)
+                            + found
                             + " bytes, asked for "
-                            + segments.size()
-                            + " of "
-                            + payloadBytes(segments));
+                            + payloadBytes);
         }
         return BlockResult.Done.LOADED;
     }
@@ -309,18 +300,6 @@ public final class RecordFormat {
                 && in.get(DIGEST_WORD, NAMESPACE_AT + 8) == namespace.b()
                 && in.get(DIGEST_WORD, NAMESPACE_AT + 16) == namespace.c()
                 && in.get(DIGEST_WORD, NAMESPACE_AT + 24) == namespace.d();
-    }
-
-    private static boolean sameLengths(MemorySegment in, long count, List<MemorySegment> segments) {
-        if (count != segments.size() || in.get(LONG, PAYLOAD_BYTES_AT) != payloadBytes(segments)) {
-            return false;
-        }
-        for (int i = 0; i < segments.size(); i++) {
-            if (in.get(LONG, FIXED_BYTES + 8L * i) != segments.get(i).byteSize()) {
-                return false;
-            }
-        }
-        return true;
     }
 
     private int headerCrc(AlignedStaging staging, long used) {

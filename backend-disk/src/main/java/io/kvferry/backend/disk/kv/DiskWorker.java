@@ -113,7 +113,10 @@ final class DiskWorker implements WorkerConnector {
     @Override
     public void registerRegions(List<KvRegion> regions) {
         regions.forEach(KvRegion::segment); // refuses what is not in host memory
-        memory = RegionMemory.of(regions, context.engine().cache().groups().size());
+        var engine = context.engine();
+        memory =
+                RegionMemory.of(
+                        regions, engine.cache().groups().size(), engine.namespace().layout());
         rehearsal.ifPresent(Rehearsal::await);
     }
 

@@ -10,7 +10,9 @@ import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
 
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -76,6 +78,30 @@ public record FileLayout(int groups, int ranks, int run) {
 
     private static boolean keepsAll(KvCacheGroup group) {
         return group.kind() == KvCacheGroup.Kind.FULL_ATTENTION && group.windowTokens() == 0;
+    }
+
+    /// The memory of the blocks of a file in the order in which the file has it, which is that of
+    /// the namespace's layout: layer by layer, or block by block where the layers of a block lie
+    /// side by side. So blocks that are neighbours in memory are neighbours in the file.
+    ///
+    /// @param blocks first to last, each a segment per layer
+    public static List<MemorySegment> inOrder(List<List<MemorySegment>> blocks, KvLayout layout) {
+        var segments = new ArrayList<MemorySegment>();
+        if (isBlockMajor(layout)) {
+            blocks.forEach(segments::addAll);
+            return segments;
+        }
+        for (int layer = 0; layer < blocks.getFirst().size(); layer++) {
+            for (var block : blocks) {
+                segments.add(block.get(layer));
+            }
+        }
+        return segments;
+    }
+
+    /// Whether the layers of a block lie side by side, and not the blocks of a layer.
+    static boolean isBlockMajor(KvLayout layout) {
+        return layout == KvLayout.BLHNC || layout == KvLayout.BLNHC;
     }
 
     /// Position of the first block of the run that the block at `position` belongs to.

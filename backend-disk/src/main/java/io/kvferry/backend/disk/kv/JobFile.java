@@ -68,17 +68,16 @@ record JobFile(
         var region = memory.get(group);
         var positions = new ArrayList<Integer>();
         var hashes = new ArrayList<BlockHash>();
-        var segments = new ArrayList<MemorySegment>();
+        var ids = new int[end - start];
         long bytes = 0;
         for (int at = start; at < end; at++) {
             boolean own = at >= from && at < to;
             int id = own ? move.ids()[group][at - move.first()] : BlockTable.NO_BLOCK;
-            var block = id == BlockTable.NO_BLOCK ? region.absent() : region.block(id);
-            segments.addAll(block);
+            ids[at - start] = id;
             if (id != BlockTable.NO_BLOCK) {
                 positions.add(at);
                 hashes.add(move.hashes().get(at - move.first()));
-                bytes += block.stream().mapToLong(MemorySegment::byteSize).sum();
+                bytes += region.blockBytes();
             }
         }
         if (!positions.isEmpty()) {
@@ -88,7 +87,7 @@ record JobFile(
                             group,
                             positions.stream().mapToInt(Integer::intValue).toArray(),
                             List.copyOf(hashes),
-                            segments,
+                            region.segments(ids),
                             bytes));
         }
     }

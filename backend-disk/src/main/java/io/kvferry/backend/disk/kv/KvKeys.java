@@ -7,6 +7,9 @@ import io.kvferry.spi.memory.BlockHash;
 /// Names of files with KV blocks in the store: `<block hash>/g<group>/r<rank>` for one block,
 /// `<hash of the last>/g<group>/r<rank>/x<count>` for a run of consecutive ones. Hashes are
 /// chained, so that the last one stands for all before it.
+///
+/// Whoever changes the order of the bytes in a file ([FileLayout#inOrder]) changes its name, unless
+/// the version of all files changes, too.
 public final class KvKeys {
     private KvKeys() {}
 

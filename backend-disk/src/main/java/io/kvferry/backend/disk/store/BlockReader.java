@@ -88,7 +88,7 @@ final class BlockReader implements BlockSearch.Finder {
 
     private BlockResult attempt(BlockTask task) {
         BlockKey key = task.key();
-        long expected = RecordFormat.fileBytes(key, task.segments());
+        long expected = RecordFormat.fileBytes(key, task.payloadBytes());
         task.enterIo();
         boolean direct = mode.now(core);
         boolean inPieces = !direct && !format.seals() && PieceReader.takes(expected);

@@ -32,7 +32,7 @@ import java.util.List;
 /// What holds:
 /// - A block is readable as a whole or not at all, in every process, also if a process is killed.
 /// - The first writer of a key wins; later ones learn that it was there.
-/// - Every byte handed out was checked against CRC32C, key, namespace and lengths, and against the
+/// - Every byte handed out was checked against CRC32C, key, namespace and length, and against the
 ///   fleet's key where there is one; a damaged file is deleted.
 /// - No request outlives its deadline for its caller, even if a system call hangs; the memory of
 ///   the request is free from then on.
@@ -43,8 +43,8 @@ import java.util.List;
 /// Threading: all methods may be called from any thread. Callbacks come from I/O threads or the
 /// deadline thread.
 public final class BlockStore implements AutoCloseable {
-    /// Most segments of a block.
-    public static final int MOST_SEGMENTS = RecordFormat.MAX_SEGMENTS;
+    /// Most segments of a block, which bounds what a thread of the caller walks through.
+    public static final int MOST_SEGMENTS = 16_384;
 
     private static final Logger LOG = LoggerFactory.getLogger(BlockStore.class);
 
@@ -348,12 +348,12 @@ public final class BlockStore implements AutoCloseable {
             Deadline deadline,
             BlockCallback callback,
             long tag) {
-        check(segments);
+        long bytes = checkedBytes(segments);
         BlockTask task = claim(kind);
         if (task == null) {
             return false;
         }
-        task.prepare(kind, key, segments, limit(deadline), callback, tag);
+        task.prepare(kind, key, segments, bytes, limit(deadline), callback, tag);
         threads.submit(task);
         return true;
     }
@@ -371,7 +371,7 @@ public final class BlockStore implements AutoCloseable {
         return deadline.nanoTime() - latest < 0 ? deadline.nanoTime() : latest;
     }
 
-    private void check(List<MemorySegment> segments) {
+    private long checkedBytes(List<MemorySegment> segments) {
         if (segments.size() > MOST_SEGMENTS) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
@@ -386,5 +386,6 @@ public final class BlockStore implements AutoCloseable {
                             + " bytes; this store was opened for at most "
                             + config.maxBlockBytes());
         }
+        return bytes;
     }
 }

@@ -32,6 +32,7 @@ final class BlockTask extends IoTask {
     private Kind kind = Kind.LOAD;
     private @Nullable BlockKey key;
     private List<MemorySegment> segments = List.of();
+    private long payloadBytes;
     private List<BlockKey> keys = List.of();
     private BlockSearch search = NOTHING;
     private BlockCallback callback = NO_CALLBACK;
@@ -42,16 +43,20 @@ final class BlockTask extends IoTask {
     }
 
     /// A load or save.
+    ///
+    /// @param newPayloadBytes of all segments
     void prepare(
             Kind newKind,
             BlockKey newKey,
             List<MemorySegment> newSegments,
+            long newPayloadBytes,
             long deadlineNanos,
             BlockCallback newCallback,
             long newTag) {
         kind = newKind;
         key = newKey;
         segments = newSegments;
+        payloadBytes = newPayloadBytes;
         callback = newCallback;
         tag = newTag;
         prepared(deadlineNanos);
@@ -87,6 +92,11 @@ final class BlockTask extends IoTask {
 
     List<MemorySegment> segments() {
         return segments;
+    }
+
+    /// Of all segments; 0 of a lookup.
+    long payloadBytes() {
+        return payloadBytes;
     }
 
     List<BlockKey> keys() {
@@ -125,6 +135,7 @@ final class BlockTask extends IoTask {
     protected void clear() {
         key = null;
         segments = List.of();
+        payloadBytes = 0;
         keys = List.of();
         search = NOTHING;
         callback = NO_CALLBACK;

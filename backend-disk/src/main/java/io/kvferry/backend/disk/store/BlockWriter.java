@@ -82,7 +82,7 @@ final class BlockWriter {
     /// the next, or the temporary file is gone, deleted by a process whose clock is ahead, or with
     /// its folder.
     private @Nullable BlockResult attempt(BlockTask task, BlockKey key) {
-        long bytes = RecordFormat.fileBytes(key, task.segments());
+        long bytes = RecordFormat.fileBytes(key, task.payloadBytes());
         if (isThere(key)) {
             return present(key);
         }

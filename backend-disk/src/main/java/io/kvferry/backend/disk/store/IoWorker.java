@@ -2,7 +2,6 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.backend.disk.block.BlockResult;
-import io.kvferry.backend.disk.block.RecordFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.LoopReport;
@@ -135,7 +134,7 @@ final class IoWorker implements Runnable {
         if (task.finish()) {
             try {
                 // Before the caller can look.
-                counters.count(result, RecordFormat.payloadBytes(task.segments()));
+                counters.count(result, task.payloadBytes());
             } finally {
                 tell(task, result);
             }

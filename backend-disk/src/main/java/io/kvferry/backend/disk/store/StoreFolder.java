@@ -2,6 +2,7 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.backend.disk.block.FleetKey;
+import io.kvferry.backend.disk.block.RecordFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.FileCalls;
@@ -33,9 +34,9 @@ import java.util.regex.Pattern;
 /// hex>`, `.../evict.lock` and `.../users.lock`. No part of a path comes from a block's key as it
 /// is.
 ///
-/// The stores of a namespace have one folder, whatever the fleet's key, but under another key a
-/// block has another name. So the blocks of an old key are not found, are part of the quota, and
-/// are the first to be evicted.
+/// The stores of a namespace have one folder, whatever the fleet's key and the version of their
+/// files, but under another key or in another version a block has another name. So the blocks of an
+/// old key or version are not found, are part of the quota, and are the first to be evicted.
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 
@@ -74,13 +75,12 @@ final class StoreFolder {
         this.bad = folder.resolve("bad");
     }
 
-    /// What tells the names of blocks under one key from those under another. Its first word is
-    /// nothing, so that a block is in the same subfolder under each.
+    /// What tells the names of blocks of one version and key from those of others. Its first word
+    /// is nothing, so that a block is in the same subfolder under each. Up to version 2 the version
+    /// was not part of it.
     private static KeyDigest mask(FleetKey key) {
-        if (!key.present()) {
-            return new KeyDigest(0, 0, 0, 0);
-        }
-        KeyDigest id = KeyDigest.ofKey(key.id().getBytes(StandardCharsets.UTF_8));
+        String text = "version " + RecordFormat.VERSION + "\n" + key.id();
+        KeyDigest id = KeyDigest.ofKey(text.getBytes(StandardCharsets.UTF_8));
         return new KeyDigest(0, id.b(), id.c(), id.d());
     }
 

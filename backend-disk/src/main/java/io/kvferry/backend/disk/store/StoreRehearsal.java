@@ -54,7 +54,7 @@ final class StoreRehearsal {
             var counters = new StoreCounters();
             var task = new BlockTask(counters);
             for (var kind : List.of(BlockTask.Kind.SAVE, BlockTask.Kind.LOAD)) {
-                task.prepare(kind, key, segments, deadline, (_, _) -> {}, 0);
+                task.prepare(kind, key, segments, BYTES, deadline, (_, _) -> {}, 0);
                 task.start();
                 var result =
                         kind == BlockTask.Kind.SAVE

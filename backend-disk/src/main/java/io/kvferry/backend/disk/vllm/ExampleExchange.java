@@ -34,13 +34,19 @@ public final class ExampleExchange implements CacheExchange {
     private final BlockStore store;
     private final KvCacheGroup group;
     private final FileLayout layout;
+    private final KvLayout order;
 
     private ExampleExchange(
-            ExampleFolder folder, BlockStore store, KvCacheGroup group, FileLayout layout) {
+            ExampleFolder folder,
+            BlockStore store,
+            KvCacheGroup group,
+            FileLayout layout,
+            KvLayout order) {
         this.folder = folder;
         this.store = store;
         this.group = group;
         this.layout = layout;
+        this.order = order;
     }
 
     /// Opens the block store of this worker, and the folder.
@@ -80,7 +86,8 @@ public final class ExampleExchange implements CacheExchange {
                 folder,
                 store,
                 groups.getFirst(),
-                FileLayout.of(context.options(), context.engine().cache(), 1));
+                FileLayout.of(context.options(), context.engine().cache(), 1),
+                context.engine().namespace().layout());
     }
 
     @Override
@@ -138,7 +145,7 @@ public final class ExampleExchange implements CacheExchange {
             Deadline deadline) {
         int end = start + layout.run();
         var key = KvKeys.ofRun(hashes.get(end - 1), group.index(), 0, start, layout.run());
-        var segments = blocks.subList(start, end).stream().flatMap(List::stream).toList();
+        var segments = FileLayout.inOrder(blocks.subList(start, end), order);
         return layout.run() > 1 && move(false, key, segments, deadline) == BlockResult.Done.LOADED;
     }
 

@@ -11,6 +11,7 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
@@ -40,7 +41,7 @@ class DiskFeedTest {
     private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
     private final DiskWorker.Feed feed = new DiskWorker.Feed();
     private final List<RegionMemory> memory =
-            RegionMemory.of(List.of(region(0, SMALL), region(1, LARGE)), 2);
+            RegionMemory.of(List.of(region(0, SMALL), region(1, LARGE)), 2, KvLayout.LBNHC);
 
     private static KvRegion region(int group, int bytes) {
         var range = new MemoryRange.Host(Arena.ofAuto().allocate(bytes, Long.BYTES));

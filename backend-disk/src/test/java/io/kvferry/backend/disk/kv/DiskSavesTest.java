@@ -350,7 +350,7 @@ class DiskSavesTest {
                                     "layer." + group, group, group, bytes, BLOCKS, 8, 8);
                         })
                         .toList();
-        return JobFile.of(move, RegionMemory.of(memory, GROUPS), 0).stream()
+        return JobFile.of(move, RegionMemory.of(memory, GROUPS, KvLayout.LBNHC), 0).stream()
                 .map(JobFile::key)
                 .toList();
     }

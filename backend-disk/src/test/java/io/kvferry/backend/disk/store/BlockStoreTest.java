@@ -24,6 +24,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -84,20 +85,37 @@ class BlockStoreTest {
     }
 
     @Test
-    void refusesSegmentsOfOtherLengthsAndKeepsTheBlock() {
+    void refusesABlockOfOtherSizeAndKeepsIt() {
         try (var store = open(StoreDriver.config(root))) {
             var driver = new StoreDriver(store);
             BlockKey key = BlockKey.of("k");
             driver.save(key, block(1, 8192, 8192));
-            for (long[] shape :
-                    new long[][] {
-                        {16_384}, {8192}, {8192, 8191}, {8192, 8192, 8192}, {8191, 8193}
-                    }) {
+            for (long[] shape : new long[][] {{16_385}, {8192}, {8192, 8191}, {8192, 8192, 8192}}) {
                 assertThat(driver.load(key, empty(shape)).failedWith(ErrorCode.INCOMPATIBLE))
                         .isTrue();
             }
             assertThat(driver.load(key, empty(8192, 8192))).isEqualTo(BlockResult.Done.LOADED);
         }
+    }
+
+    /// Up to version 2 names did not say the version.
+    @Test
+    void aFileOfTheVersionBeforeIsNotFoundAndCountsAgainstTheQuota() throws IOException {
+        var config = StoreDriver.config(root);
+        BlockKey key = BlockKey.of("k");
+        Path file = StoreDriver.file(config, key);
+        Path before = file.resolveSibling(key.digest() + StoreFolder.SUFFIX);
+        Files.write(before, new byte[20_480]);
+        try (var store = open(config)) {
+            var driver = new StoreDriver(store);
+            assertThat(store.stats().usedBytes()).isEqualTo(20_480);
+            assertThat(driver.locate(List.of(key))).isZero();
+            assertThat(driver.load(key, empty(8192, 8192)).failedWith(ErrorCode.MISS)).isTrue();
+            assertThat(driver.save(key, block(1, 8192, 8192))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.load(key, empty(8192, 8192))).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(store.stats().usedBytes()).isEqualTo(2 * 20_480);
+        }
+        assertThat(before).exists().isNotEqualTo(file);
     }
 
     @Test

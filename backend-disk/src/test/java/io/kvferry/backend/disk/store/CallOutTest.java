@@ -139,7 +139,7 @@ class CallOutTest {
     /// The file that was to be written over is nobody's block any more.
     @Test
     void leavesNoFileOfAVictimBehindWhenAListenerThrows() {
-        long file = RecordFormat.fileBytes(BlockKey.of("old"), block(1, 5000));
+        long file = RecordFormat.fileBytes(BlockKey.of("old"), 5000);
         var config = buffered().withQuota(file, 1, 1);
         var listener =
                 new StoreListener() {
@@ -162,7 +162,7 @@ class CallOutTest {
     @ParameterizedTest
     @ValueSource(strings = {"write", "setModified", "syncData", "publish", "openOver"})
     void closesAndDeletesTheFileOfASaveThatMeetsAnError(String failing) {
-        long file = RecordFormat.fileBytes(BlockKey.of("old"), block(1, 5000));
+        long file = RecordFormat.fileBytes(BlockKey.of("old"), 5000);
         var config = buffered().withMedium(Durability.STRICT, DirectIo.OFF).withQuota(file, 1, 1);
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
@@ -286,7 +286,7 @@ class CallOutTest {
     /// Such as in a folder whose blocks on the medium cannot be read.
     @Test
     void countsAVictimThatCanNeitherBeLookedAtNorDeleted() {
-        long file = RecordFormat.fileBytes(BlockKey.of("a"), block(1, 5000));
+        long file = RecordFormat.fileBytes(BlockKey.of("a"), 5000);
         var config = buffered().withQuota(2 * file, 1, 1);
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);

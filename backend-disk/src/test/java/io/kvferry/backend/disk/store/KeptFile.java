@@ -42,7 +42,7 @@ final class KeptFile implements AutoCloseable {
         byte[] medium = medium(cached.length);
         byte[] payload = new byte[(int) RecordFormat.payloadBytes(expected)];
         long padded = AlignedStaging.align(payload.length);
-        int header = (int) (RecordFormat.fileBytes(key, expected) - padded);
+        int header = (int) (RecordFormat.fileBytes(key, payload.length) - padded);
         int at = 0;
         for (var segment : expected) {
             int bytes = (int) segment.byteSize();

@@ -129,6 +129,7 @@ class OpeningTest {
                         BlockTask.Kind.LOAD,
                         key,
                         loaded,
+                        5000,
                         System.nanoTime() + StoreDriver.PATIENCE.toNanos(),
                         (_, result) -> done.complete(result),
                         0);

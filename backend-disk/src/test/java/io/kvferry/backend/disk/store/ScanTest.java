@@ -119,7 +119,8 @@ class ScanTest {
             store.core().scan();
             assertThat(store.stats().blocks()).isEqualTo(1);
             assertThat(store.stats().usedBytes()).isEqualTo(8192);
-            assertThat(store.core().catalog().contains(new KeyDigest(0, 0, 0, 0))).isTrue();
+            var digest = store.core().folder().block(name).orElseThrow();
+            assertThat(store.core().catalog().contains(digest)).isTrue();
             assertThat(store.stats().corrupt()).isEqualTo(useless.size());
             assertThat(useless).allMatch(each -> !Files.exists(each, LinkOption.NOFOLLOW_LINKS));
             assertThat(foreign).allMatch(each -> Files.exists(zero.resolve(each)));

@@ -22,8 +22,8 @@ import java.util.zip.CRC32C;
 class SealTest {
     private static final BlockKey KEY = BlockKey.of("k");
 
-    /// Bytes of the header of a block of two segments under that key.
-    private static final int USED = 112 + 2 * 8 + 1;
+    /// Bytes of the header of a block under that key.
+    private static final int USED = 112 + 1;
 
     @TempDir Path folder;
 
@@ -80,22 +80,6 @@ class SealTest {
         }
     }
 
-    /// The seal alone tells: all else is as a reader of these lengths expects it.
-    @Test
-    void refusesABlockWhoseBytesWereDividedInAnotherWay() throws Exception {
-        var config = config(key("the secret of one fleet"));
-        try (var store = BlockStore.open(config, StoreListener.NONE)) {
-            var driver = new StoreDriver(store);
-            driver.save(KEY, StoreDriver.block(1, 400, 200));
-            Path file = StoreDriver.file(config, KEY);
-            byte[] bytes = Files.readAllBytes(file);
-            put(bytes, 112, 200);
-            put(bytes, 120, 400);
-            Files.write(file, withChecksums(bytes));
-            assertNotSealed(driver.load(KEY, StoreDriver.empty(200, 400)));
-        }
-    }
-
     @Test
     void refusesABlockUnderAnotherKey() throws Exception {
         var config = config(key("the secret of one fleet"));
@@ -133,8 +117,7 @@ class SealTest {
         assertThat(result.toString()).contains("has the key");
     }
 
-    /// Of the block file of [#KEY], or another of one letter, with two segments of 600 bytes
-    /// together.
+    /// Of the block file of [#KEY], or another of one letter, with 600 bytes.
     private static byte[] withChecksums(byte[] bytes) {
         put(bytes, 64, crc(bytes, 4096, 600));
         var header = new CRC32C();
