@@ -62,7 +62,9 @@ record ColdMemory(CProgram c, Kind kind) implements FileLimit {
                                         String.valueOf(turn.files()),
                                         String.valueOf(turn.threads()),
                                         turn.direct() ? "1" : "0",
-                                        String.valueOf(turn.blocks()),
+                                        String.valueOf(turn.shape().run()),
+                                        String.valueOf(turn.shape().ranges()),
+                                        turn.shape().scattered() ? "1" : "0",
                                         String.valueOf(turn.bytesPerCall())))
                         .strip()
                         .split(" ");

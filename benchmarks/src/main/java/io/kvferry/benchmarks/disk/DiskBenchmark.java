@@ -2,6 +2,7 @@
 package io.kvferry.benchmarks.disk;
 
 import io.kvferry.backend.disk.block.FleetKey;
+import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.CProgram;
@@ -36,13 +37,14 @@ import java.util.Set;
 ///
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
-/// it gathers from and scatters to 32 regions, as many as a model has layers, with a place in each
-/// for every block of a turn. Both have huge pages, as the engine's memory. In its second form
-/// [ColdMemory] makes the checksum and renames too, and nothing else: what that lacks of fio's rate
-/// in saves is the price of checked bytes and of names that only complete files get. In its third
-/// form it gathers and scatters with all the calls of the store: what a ratio to that lacks of one
-/// is the program's. No form is a bound for loads: how a file is read decides how the system reads
-/// ahead.
+/// it gathers from and scatters to 32 regions, as many as a model has layers, or to as many as
+/// `--ranges` says, with a place in each for every block of a turn. Those of a file lie one behind
+/// the other there unless they are `--scattered`. Both have huge pages, as the engine's memory. In
+/// its second form [ColdMemory] makes the checksum and renames too, and nothing else: what that
+/// lacks of fio's rate in saves is the price of checked bytes and of names that only complete files
+/// get. In its third form it gathers and scatters with all the calls of the store: what a ratio to
+/// that lacks of one is the program's. No form is a bound for loads: how a file is read decides how
+/// the system reads ahead.
 ///
 /// The limits make their files in the folders in which the store makes its own, one per thread, so
 /// that nobody's threads wait for each other's changes of a folder. File systems such as ext4
@@ -59,8 +61,10 @@ import java.util.Set;
                 "Block store against fio and C programs with files of the same size; rows are printed as they come, and all of them at the end. With KVFERRY_SECRET_FILE the store seals its blocks.")
 public final class DiskBenchmark extends Benchmark {
     private static final List<Shape> BLOCKS =
-            Shape.all("1024", "256", "32", "1024x4", "256x16", "32x64");
-    private static final List<Shape> QUICK_BLOCKS = Shape.all("256", "32", "32x64");
+            shapes("1024", "256", "32", "1024x4", "256x16", "32x64");
+    private static final List<Shape> QUICK_BLOCKS = shapes("256", "32", "32x64");
+
+    private static final int LAYERS = 32;
 
     @Option(names = "--dir", description = "Where the stores make their folders.")
     private Path dir = Path.of("target");
@@ -91,35 +95,52 @@ public final class DiskBenchmark extends Benchmark {
     private int readers = 16;
 
     @Option(
+            names = "--loop-cache",
+            description =
+                    "Have the loop device go through the page cache of the file system below it, and not straight to its medium.")
+    private boolean loopCache;
+
+    @Option(
+            names = "--ranges",
+            description =
+                    "Ranges of memory that make up a block, each in a region of its own: one per layer, or 1 where a block has all layers.")
+    private int ranges = LAYERS;
+
+    @Option(
+            names = "--scattered",
+            description =
+                    "Have the blocks of a file far from each other in the regions, as after long use of an engine's memory, and not one behind the other.")
+    private boolean scattered;
+
+    @Option(
             names = "--blocks",
             split = ",",
-            converter = Shape.Converter.class,
+            converter = ShapeConverter.class,
             description = "KiB of a block, or KiB x blocks per file, as 256x16.")
     private @Nullable List<Shape> blocks;
 
-    /// Blocks of one size, in files of their own or several to a file.
-    private record Shape(int block, int run) {
-        static Shape of(String text) {
-            var words = text.split("x");
-            return new Shape(
-                    Integer.parseInt(words[0]) << 10,
-                    words.length == 1 ? 1 : Integer.parseInt(words[1]));
-        }
-
-        static List<Shape> all(String... texts) {
-            return Arrays.stream(texts).map(Shape::of).toList();
-        }
-
-        static final class Converter implements ITypeConverter<Shape> {
-            @Override
-            public Shape convert(String text) {
-                try {
-                    return Shape.of(text);
-                } catch (NumberFormatException e) {
-                    throw new TypeConversionException(text + ": expected KiB, or as 256x16");
-                }
+    static final class ShapeConverter implements ITypeConverter<Shape> {
+        @Override
+        public Shape convert(String text) {
+            try {
+                return shape(text);
+            } catch (NumberFormatException e) {
+                throw new TypeConversionException(text + ": expected KiB, or as 256x16");
             }
         }
+    }
+
+    private static Shape shape(String text) {
+        var words = text.split("x");
+        return new Shape(
+                Integer.parseInt(words[0]) << 10,
+                words.length == 1 ? 1 : Integer.parseInt(words[1]),
+                LAYERS,
+                false);
+    }
+
+    private static List<Shape> shapes(String... texts) {
+        return Arrays.stream(texts).map(DiskBenchmark::shape).toList();
     }
 
     /// What is asked for on the command line.
@@ -133,8 +154,9 @@ public final class DiskBenchmark extends Benchmark {
             int deletions) {}
 
     private Wanted wanted() {
+        var shapes = blocks != null ? blocks : quick ? QUICK_BLOCKS : BLOCKS;
         return new Wanted(
-                blocks != null ? blocks : quick ? QUICK_BLOCKS : BLOCKS,
+                shapes.stream().map(shape -> shape.in(ranges, scattered)).toList(),
                 states != null
                         ? states
                         : quick
@@ -157,7 +179,24 @@ public final class DiskBenchmark extends Benchmark {
             throw refusal("--writers 1 to --readers, and --readers up to " + most);
         }
         for (var shape : wanted.shapes()) {
-            int file = shape.block() * shape.run();
+            if (ranges < 1 || shape.block() % ((long) ranges * Long.BYTES) != 0) {
+                throw refusal(
+                        "--ranges %d: blocks of %d KiB do not divide into so many ranges of whole words"
+                                .formatted(ranges, shape.block() >> 10));
+            }
+            int segments = ranges * (scattered ? shape.run() : 1);
+            if (segments > BlockStore.MOST_SEGMENTS) {
+                throw refusal(
+                        "--ranges %d: a file of %d KiB takes at most %d ranges that are not adjacent"
+                                .formatted(
+                                        ranges, shape.fileBytes() >> 10, BlockStore.MOST_SEGMENTS));
+            }
+            if (!shape.scatters(wanted.bytes() / shape.block())) {
+                throw refusal(
+                        "--scattered does not scatter %d blocks; choose another --mib"
+                                .formatted(wanted.bytes() / shape.block()));
+            }
+            int file = shape.fileBytes();
             int files = wanted.bytes() / file;
             // Each thread of fio has as many files.
             if (wanted.bytes() % file != 0
@@ -195,7 +234,7 @@ public final class DiskBenchmark extends Benchmark {
         }
     }
 
-    private static void run(Wanted wanted, Path base, List<String> systems, List<FileLimit> limits)
+    private void run(Wanted wanted, Path base, List<String> systems, List<FileLimit> limits)
             throws Exception {
         var table = DiskRounds.table(limits);
         if (systems.contains("here")) {
@@ -209,7 +248,7 @@ public final class DiskBenchmark extends Benchmark {
         if (systems.contains("loop")) {
             // Room for what all make in a row, and as much again for their warm-up and the journal.
             long room = 2L * wanted.rounds() * (1 + limits.size()) * wanted.bytes();
-            try (var loop = LoopFileSystem.mount(base, room)) {
+            try (var loop = LoopFileSystem.mount(base, room, loopCache)) {
                 if (loop.folder().isPresent()) {
                     all("loop", loop.folder().get(), limits, wanted, table);
                 }
@@ -218,8 +257,7 @@ public final class DiskBenchmark extends Benchmark {
         table.print();
     }
 
-    private static void all(
-            String system, Path folder, List<FileLimit> limits, Wanted wanted, Table table)
+    private void all(String system, Path folder, List<FileLimit> limits, Wanted wanted, Table table)
             throws Exception {
         System.out.println(
                 "# "
@@ -232,8 +270,12 @@ public final class DiskBenchmark extends Benchmark {
                         + wanted.threads().readers()
                         + " read, no fsync, page cache dropped: "
                         + DiskRounds.dropCaches()
+                        + ", ranges of a block: "
+                        + ranges
+                        + (scattered ? ", scattered" : "")
+                        + (system.equals("loop") && loopCache ? ", loop through a page cache" : "")
                         + (StoreRun.key() == FleetKey.NONE ? "" : ", blocks sealed"));
-        warmUp(folder.resolve("warm-up"), wanted.threads());
+        warmUp(folder.resolve("warm-up"), wanted.threads(), ranges);
         for (var state : DiskRounds.State.values()) {
             for (var shape : wanted.shapes()) {
                 for (boolean direct : new boolean[] {true, false}) {
@@ -241,14 +283,7 @@ public final class DiskBenchmark extends Benchmark {
                             && wanted.io().contains(direct ? "direct" : "buffered")) {
                         var at = folder.resolve("measured");
                         var rounds =
-                                new DiskRounds(
-                                        at,
-                                        limits,
-                                        shape.block(),
-                                        shape.run(),
-                                        state,
-                                        direct,
-                                        wanted.threads());
+                                new DiskRounds(at, limits, shape, state, direct, wanted.threads());
                         rounds.run(wanted.bytes(), wanted.rounds(), wanted.deletions());
                         rounds.print(system, table);
                         Folders.delete(at);
@@ -259,8 +294,10 @@ public final class DiskBenchmark extends Benchmark {
     }
 
     /// Enough small blocks for the compiler to finish with the hot methods.
-    private static void warmUp(Path folder, DiskRounds.Threads threads) throws IOException {
-        try (var run = new StoreRun(folder, 4096, 4096, 1, threads, false, false)) {
+    private static void warmUp(Path folder, DiskRounds.Threads threads, int ranges)
+            throws IOException {
+        var shape = new Shape(4096, 1, ranges, false);
+        try (var run = new StoreRun(folder, shape, 4096, threads, false, false)) {
             for (int round = 0; round < 8; round++) {
                 run.nameBlocks("warm-up-" + round);
                 run.run(true);

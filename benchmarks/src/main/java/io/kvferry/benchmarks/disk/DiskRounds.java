@@ -24,13 +24,13 @@ import java.util.concurrent.atomic.AtomicInteger;
 final class DiskRounds {
     private static final Duration WARM_UP = Duration.ofSeconds(4);
 
-    /// For the page cache of a turn, for the memory that a limit moves, and as much again.
-    private static final long HOST_MEMORY = 3;
+    /// How much of the host's memory a turn has at hand, in terms of the bytes it moves. With three
+    /// times as much some turns of each round still got memory that the host had to give first.
+    private static final long HOST_MEMORY = 12;
 
     private final Path folder;
     private final List<FileLimit> limits;
-    private final int block;
-    private final int run;
+    private final Shape shape;
     private final State state;
     private final boolean direct;
     private final Threads threads;
@@ -56,20 +56,16 @@ final class DiskRounds {
         }
     }
 
-    /// @param block bytes
-    /// @param run blocks in one file
     DiskRounds(
             Path folder,
             List<FileLimit> limits,
-            int block,
-            int run,
+            Shape shape,
             State state,
             boolean direct,
             Threads threads) {
         this.folder = folder;
         this.limits = limits;
-        this.block = block;
-        this.run = run;
+        this.shape = shape;
         this.state = state;
         this.direct = direct;
         this.threads = threads;
@@ -107,13 +103,12 @@ final class DiskRounds {
     void run(int bytes, int count, int deletions) throws Exception {
         warmUp();
         boolean full = state == State.FULL;
-        int files = bytes / block / run;
+        int files = bytes / shape.fileBytes();
         try (var store =
                 new StoreRun(
                         folder.resolve("store"),
-                        block,
-                        bytes / block,
-                        run,
+                        shape,
+                        bytes / shape.block(),
                         threads,
                         direct,
                         full)) {
@@ -153,7 +148,7 @@ final class DiskRounds {
         var written = new FileLimit.Work[limits.size()];
         for (int turn = 0; turn <= limits.size(); turn++) {
             Tool.sync();
-            HostMemory.take(HOST_MEMORY * block * run * count);
+            HostMemory.take(HOST_MEMORY * shape.fileBytes() * count);
             int who = participant(turn, round) - 1;
             if (who < 0) {
                 save.ours.add(store.run(true));
@@ -182,15 +177,13 @@ final class DiskRounds {
 
     private FileLimit.Work move(int who, List<Path> files, int round, boolean write, int count)
             throws Exception {
-        long bytes = (long) block * run;
         return limits.get(who)
                 .run(
                         new FileLimit.Turn(
                                 files,
                                 name(who, round),
                                 write,
-                                bytes,
-                                run,
+                                shape,
                                 count,
                                 threads.of(write),
                                 direct));
@@ -205,9 +198,9 @@ final class DiskRounds {
     private void warmUp() throws Exception {
         var at = folder.resolve("warm-up");
         var count = new AtomicInteger();
-        try (var store = new StoreRun(at, block, 32 * run, run, threads, direct, true)) {
+        try (var store = new StoreRun(at, shape, 32 * shape.run(), threads, direct, true)) {
             WarmUp.until(
-                    (block >> 10) + " KiB, " + run + " per file",
+                    (shape.block() >> 10) + " KiB, " + shape.run() + " per file",
                     WARM_UP,
                     () -> ProcessCost.now().compileMillis(),
                     () -> {
@@ -232,8 +225,8 @@ final class DiskRounds {
                         List.of(
                                 system,
                                 state.name().toLowerCase(Locale.ROOT),
-                                (block >> 10) + " KiB",
-                                run,
+                                (shape.block() >> 10) + " KiB",
+                                shape.run(),
                                 direct ? "direct" : "buffered",
                                 work));
         cells.add(looks ? "-" : series.rate() / 1e9);
@@ -248,7 +241,7 @@ final class DiskRounds {
         }
         cells.add(series.cpuMicros());
         for (int i = 0; i < limits.size(); i++) {
-            cells.add(looks ? "-" : series.cpuMicros(i) / run);
+            cells.add(looks ? "-" : series.cpuMicros(i) / shape.run());
         }
         cells.add(series.allocated());
         table.rowNow(cells.toArray());

@@ -23,18 +23,21 @@ public interface FileLimit {
     /// @param folders in which the files are made, by each thread in one of them or divided evenly;
     ///   they are there
     /// @param name with which their names begin, followed by a dot
-    /// @param bytes of each file
-    /// @param blocks of which each file consists
+    /// @param shape of the blocks of which each file consists
     record Turn(
             List<Path> folders,
             String name,
             boolean write,
-            long bytes,
-            int blocks,
+            Shape shape,
             int files,
             int threads,
             boolean direct) {
         private static final long MOST_BYTES_PER_CALL = 1 << 20;
+
+        /// Of each file.
+        long bytes() {
+            return shape.fileBytes();
+        }
 
         /// The folders as the limits are told them.
         String joined() {
@@ -44,11 +47,12 @@ public interface FileLimit {
         /// What a call moves at most: all of a direct file, so that the medium gets it at once, and
         /// else as much as a call of the store.
         long bytesPerCall() {
-            return direct ? bytes : Math.min(bytes, MOST_BYTES_PER_CALL);
+            return direct ? bytes() : Math.min(bytes(), MOST_BYTES_PER_CALL);
         }
 
         Work took(double seconds, double cpuMicros) {
-            return new Work(bytes * files / seconds, cpuMicros / files, bytes * files);
+            long all = bytes() * files;
+            return new Work(all / seconds, cpuMicros / files, all);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
-import io.kvferry.toolkit.memory.HostPages;
+import io.kvferry.toolkit.memory.AvailableMemory;
 
 import java.lang.foreign.Arena;
 
@@ -10,12 +10,21 @@ import java.lang.foreign.Arena;
 /// the first touch, which takes a millisecond per MiB. Without this, a turn that writes to the page
 /// cache would be as fast as what somebody else has just freed is large.
 final class HostMemory {
+    private static final long AT_ONCE = 1 << 20;
+    private static final long MOST_BYTES =
+            Math.min(Runtime.getRuntime().maxMemory(), AvailableMemory.now().bytes()) / 2;
+
     private HostMemory() {}
 
-    /// Touches so much memory and frees it.
+    /// Touches so much memory and frees it, or half of what this JVM may have beside its heap.
+    /// Small pages, because they come from the same small rests of free memory as those of the page
+    /// cache; what is touched in huge pages leaves these out.
     static void take(long bytes) {
         try (var arena = Arena.ofConfined()) {
-            HostPages.allocate(bytes, arena);
+            long most = Math.min(bytes, MOST_BYTES);
+            for (long at = 0; at < most; at += AT_ONCE) {
+                arena.allocate(AT_ONCE); // in zeros, so touched
+            }
         }
     }
 }

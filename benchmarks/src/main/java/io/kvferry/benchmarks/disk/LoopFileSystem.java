@@ -23,7 +23,11 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
     private static final int AT_ONCE = 4 << 20;
 
     /// Makes and mounts one below `base`, or says why not.
-    static LoopFileSystem mount(Path base, long bytes) throws IOException, InterruptedException {
+    ///
+    /// @param cached whether what the loop device moves goes through the page cache of the file
+    ///   system below, as is the default of the system, and not straight to its medium
+    static LoopFileSystem mount(Path base, long bytes, boolean cached)
+            throws IOException, InterruptedException {
         var real = base.toRealPath(); // as /proc/mounts has it
         var image = real.resolve("kvferry-loop.img");
         var folder = real.resolve("kvferry-loop");
@@ -47,13 +51,17 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
                             "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
                             image.toString()));
             Tool.run(LIMIT, List.of("mount", "-o", "loop", image.toString(), folder.toString()));
+            if (!cached) {
+                Tool.run(LIMIT, List.of("losetup", "--direct-io=on", device(folder)));
+            }
             var mounted = new LoopFileSystem(Optional.of(folder), image);
             Runtime.getRuntime().addShutdownHook(new Thread(mounted::closeQuietly));
             return mounted;
         } catch (IOException e) {
-            System.out.println("SKIPPED loop: needs root and a loop device: " + e.getMessage());
-            Files.deleteIfExists(image);
-            Files.deleteIfExists(folder);
+            System.out.println(
+                    "SKIPPED loop: needs root, a loop device and, without --loop-cache, losetup and a file system that has direct I/O: "
+                            + e.getMessage());
+            new LoopFileSystem(Optional.of(folder), image).closeQuietly();
             return new LoopFileSystem(Optional.empty(), image);
         }
     }
@@ -76,7 +84,17 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
     }
 
     private static boolean isMounted(Path folder) throws IOException {
-        return Files.readString(Path.of("/proc/mounts")).contains(" " + folder + " ");
+        return !device(folder).isEmpty();
+    }
+
+    /// Which is mounted there; empty where none is.
+    private static String device(Path folder) throws IOException {
+        return Files.readAllLines(Path.of("/proc/mounts")).stream()
+                .map(line -> line.split(" "))
+                .filter(words -> words[1].equals(folder.toString()))
+                .map(words -> words[0])
+                .findFirst()
+                .orElse("");
     }
 
     private static void unmount(Path folder) throws IOException, InterruptedException {

@@ -28,11 +28,9 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
-/// An open store and blocks to move: 32 layers each, gathered from and scattered to regions in
-/// which every block of a turn has a place of its own.
+/// An open store and blocks to move, gathered from and scattered to as many regions as they have
+/// ranges, in which every block of a turn has a place of its own.
 final class StoreRun implements AutoCloseable, BlockCallback {
-    private static final int LAYERS = 32;
-
     /// Files in flight for each thread that reads. More are submitted when half of them are done,
     /// so that no thread runs out of work before.
     private static final int WINDOW_OF_THREAD = 4;
@@ -42,8 +40,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
 
     private static final long LOOKUP_NANOS = 300_000_000;
 
-    /// About what a header takes beside the length of each segment.
-    private static final int HEADER_BYTES = 200;
+    private static final long HEADER_BYTES = AlignedStaging.ALIGNMENT;
 
     private final Arena arena = Arena.ofShared();
     private final Path folder;
@@ -60,22 +57,19 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private final int run;
     private final int window;
 
-    /// @param run blocks of `blockBytes` in one file
     /// @param full whether the store has room for these blocks and no more
     StoreRun(
             Path folder,
-            long blockBytes,
+            Shape shape,
             int blocks,
-            int run,
             DiskRounds.Threads threads,
             boolean direct,
             boolean full) {
         this.folder = folder;
         this.blocks = blocks;
-        this.run = run;
+        this.run = shape.run();
         this.window = WINDOW_OF_THREAD * threads.readers();
-        long header = AlignedStaging.align(HEADER_BYTES + 8L * LAYERS * run);
-        long fileBytes = header + AlignedStaging.align(blockBytes * run);
+        long fileBytes = HEADER_BYTES + AlignedStaging.align(shape.fileBytes());
         store =
                 BlockStore.open(
                         StoreConfig.of(folder, "benchmark")
@@ -92,16 +86,17 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                                 Duration.ofHours(1),
                                                 Duration.ofMinutes(1))),
                         StoreListener.NONE);
-        long part = blockBytes / LAYERS;
+        int ranges = shape.ranges();
+        long part = shape.block() / ranges;
         long region = blocks * part;
-        var memory = HostPages.allocate(LAYERS * region, arena); // as the engine does
+        var memory = HostPages.allocate(ranges * region, arena); // as the engine does
+        int together = shape.scattered() ? 1 : run; // as DiskConnector, which makes one segment
         for (int file = 0; file < blocks / run; file++) {
             var segments = new ArrayList<MemorySegment>();
-            for (int block = file * run; block < (file + 1) * run; block++) {
-                for (int layer = 0; layer < LAYERS; layer++) {
-                    segments.add(
-                            memory.asSlice(layer * region + block * part, part)
-                                    .fill((byte) (block + layer)));
+            for (int range = 0; range < ranges; range++) {
+                for (int block = file * run; block < (file + 1) * run; block += together) {
+                    long at = range * region + shape.place(block, blocks) * part;
+                    segments.add(memory.asSlice(at, together * part).fill((byte) (block + range)));
                 }
             }
             files.add(segments);

@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.handoff;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.disk.FileLimit;
 import io.kvferry.benchmarks.disk.Fio;
+import io.kvferry.benchmarks.disk.Shape;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -30,8 +31,7 @@ record FioLimit(Fio fio, Path folder, int fileBytes, int threads) implements Lim
                                         List.of(folder),
                                         "kv",
                                         write,
-                                        fileBytes,
-                                        1,
+                                        Shape.ofFile(fileBytes),
                                         files,
                                         threads,
                                         false));

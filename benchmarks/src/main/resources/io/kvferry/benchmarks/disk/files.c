@@ -2,7 +2,7 @@
 // What rows of the block store are measured against beside fio, which moves one buffer per thread,
 // again and again: system calls alone, but on as much memory as the store moves.
 //
-//   files KIND FOLDERS NAME BYTES FILES THREADS DIRECT BLOCKS CALL -> nanos cpuNanos
+//   files KIND FOLDERS NAME BYTES FILES THREADS DIRECT BLOCKS RANGES SCATTERED CALL -> nanos cpuNanos
 //
 // KIND is write or read, put or get, save or load.
 //
@@ -20,11 +20,14 @@
 // each call has read.
 //
 // save and load do it with the calls of the block store. A file has a header and BLOCKS blocks of
-// LAYERS ranges each, which lie in as many regions. A save looks for the file's name, makes a file
+// RANGES ranges each, which lie in as many regions, and in the file region by region. SCATTERED is 1
+// where the blocks of a file lie far from each other in a region, and 0 where they lie one behind the
+// other. Adjacent ranges are moved as one. A save looks for the file's name, makes a file
 // of another name, writes it, sets its time and renames it, as a put. Buffered it gathers the ranges
 // in pieces and writes the header of a file with several pieces once more at the end; a load reads
-// the header and then smaller pieces, which it scatters. Direct both copy through a buffer of each thread. The checksum is CRC32C where the processor has an
-// instruction for it, in three parts at once, as the JDK's; what would join the parts is left out.
+// the header and then smaller pieces, which it scatters. Direct both copy through a buffer of each
+// thread. The checksum is CRC32C where the processor has an instruction for it, in three parts at
+// once, as the JDK's; what would join the parts is left out.
 // Elsewhere all bytes are added up.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,18 +49,19 @@
 #endif
 
 enum {
-    ARGUMENTS = 10,
+    ARGUMENTS = 12,
     MOST_THREADS = 256,
     MOST_FOLDERS = 64,
-    LAYERS = 32,
     SUBFOLDERS = 16,
     ALIGNMENT = 4096,
-    HEADER = 200, // and 8 for each range
     MOST_RANGES = 1024,
     SAVED_AT_ONCE = 1 << 20,
     LOADED_AT_ONCE = 256 << 10,
     HUGE_PAGE = 2 << 20,
 };
+
+// Greater than any number of blocks, so that its multiples give each block another place.
+static const size_t PRIME = 2654435761;
 
 // What a thread works with that checks its bytes; staging is the store's kind's only.
 struct tools {
@@ -80,8 +84,8 @@ static char *folders[MOST_FOLDERS];
 static int folder_count;
 static const char *name;
 static size_t bytes, header, most_per_call;
-static long files, blocks;
-static int writes, checks, stores, direct, flags;
+static long files, blocks, ranges;
+static int writes, checks, stores, direct, scattered, flags;
 static atomic_long next_file;
 static atomic_ulong sums; // so that no compiler leaves them out
 static pthread_barrier_t begin;
@@ -150,18 +154,27 @@ static void checksum(struct tools *t, const char *from, size_t length) {
 #endif
 }
 
-// The part of the next range that `most` bytes hold.
+static char *address(const struct place *p) {
+    size_t range = bytes / (size_t) (blocks * ranges), all = (size_t) (files * blocks);
+    size_t block = (size_t) (p->file * blocks) + p->range % (size_t) blocks;
+    if (scattered) block = block * PRIME % all;
+    return memory + (p->range / (size_t) blocks * all + block) * range + p->within;
+}
+
+// The next ranges that lie one behind the other, as far as `most` bytes hold them.
 static struct iovec next_range(struct place *p, size_t most) {
-    size_t range = bytes / (size_t) blocks / LAYERS;
-    size_t block = (size_t) p->file * (size_t) blocks + p->range / LAYERS;
-    size_t region = (size_t) files * (size_t) blocks * range;
-    struct iovec v = {memory + p->range % LAYERS * region + block * range + p->within,
-                      least(range - p->within, most)};
-    p->within += v.iov_len;
-    if (p->within == range) {
-        p->within = 0;
-        p->range++;
-    }
+    size_t range = bytes / (size_t) (blocks * ranges);
+    struct iovec v = {address(p), 0};
+    do {
+        size_t n = least(range - p->within, most - v.iov_len);
+        v.iov_len += n;
+        p->within += n;
+        if (p->within == range) {
+            p->within = 0;
+            p->range++;
+        }
+    } while (v.iov_len < most && p->range < (size_t) (blocks * ranges)
+             && address(p) == (char *) v.iov_base + v.iov_len);
     return v;
 }
 
@@ -356,14 +369,16 @@ int main(int count, char **words) {
     int threads = atoi(words[6]);
     direct = atoi(words[7]);
     blocks = atol(words[8]);
-    most_per_call = strtoull(words[9], NULL, 10);
+    ranges = atol(words[9]);
+    scattered = atoi(words[10]);
+    most_per_call = strtoull(words[11], NULL, 10);
     flags = (writes ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY) | O_CLOEXEC | (direct ? O_DIRECT : 0);
-    if (!known || threads < 1 || threads > MOST_THREADS || files < 1 || blocks < 1 || most_per_call < 1
-        || bytes < (size_t) blocks * LAYERS || bytes % ((size_t) blocks * LAYERS) != 0) {
+    if (!known || threads < 1 || threads > MOST_THREADS || files < 1 || blocks < 1 || ranges < 1 || most_per_call < 1
+        || bytes < (size_t) (blocks * ranges) || bytes % (size_t) (blocks * ranges) != 0) {
         fprintf(stderr, "a word is unknown or a number out of range\n");
         return 2;
     }
-    header = align(HEADER + 8 * LAYERS * (size_t) blocks);
+    header = ALIGNMENT;
     size_t all = (size_t) files * bytes;
     map(all);
     memset(memory, 1, all);
