@@ -296,7 +296,7 @@ public final class DiskBenchmark extends Benchmark {
     /// Enough small blocks for the compiler to finish with the hot methods.
     private static void warmUp(Path folder, DiskRounds.Threads threads, int ranges)
             throws IOException {
-        var shape = new Shape(4096, 1, ranges, false);
+        var shape = new Shape(Math.max(4096, ranges * Long.BYTES), 1, ranges, false);
         try (var run = new StoreRun(folder, shape, 4096, threads, false, false)) {
             for (int round = 0; round < 8; round++) {
                 run.nameBlocks("warm-up-" + round);

@@ -91,7 +91,7 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
     private static String device(Path folder) throws IOException {
         return Files.readAllLines(Path.of("/proc/mounts")).stream()
                 .map(line -> line.split(" "))
-                .filter(words -> words[1].equals(folder.toString()))
+                .filter(words -> words[1].replace("\\040", " ").equals(folder.toString()))
                 .map(words -> words[0])
                 .findFirst()
                 .orElse("");

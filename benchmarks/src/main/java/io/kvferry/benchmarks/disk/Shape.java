@@ -28,8 +28,11 @@ public record Shape(int block, int run, int ranges, boolean scattered) {
     /// Whether so many blocks are where they should be: of some numbers the multiples of the prime
     /// are neighbours again.
     boolean scatters(int blocks) {
+        if (!scattered || blocks == 0) {
+            return true;
+        }
         long step = PRIME % blocks;
-        return !scattered || Math.min(step, blocks - step) > 1;
+        return Math.min(step, blocks - step) > 1;
     }
 
     /// Where in the regions a block of so many lies.

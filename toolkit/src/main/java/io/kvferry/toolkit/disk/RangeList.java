@@ -48,7 +48,7 @@ public final class RangeList {
     /// faster than many short ones.
     public void add(long address, long length) {
         bytes += length;
-        if (end > 0 && address == lastEnd) {
+        if (end > first && address == lastEnd) {
             long lengthAt = RANGE_BYTES * (end - 1) + Long.BYTES;
             ranges.set(
                     ValueLayout.JAVA_LONG,

@@ -23,9 +23,9 @@ public sealed interface BlockResult {
     /// The request did not succeed. What the target of a load holds then is of no use.
     ///
     /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (the file is deleted if it can be),
-    /// [ErrorCode#INCOMPATIBLE] (another format version, or another size than saved),
-    /// [ErrorCode#TIMEOUT], [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY],
-    /// [ErrorCode#CLOSED], [ErrorCode#INTERNAL].
+    /// [ErrorCode#INCOMPATIBLE] (another size than saved), [ErrorCode#TIMEOUT],
+    /// [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY], [ErrorCode#CLOSED],
+    /// [ErrorCode#INTERNAL].
     record Failed(Failure failure) implements BlockResult {
         public static Failed of(ErrorCode code, String message) {
             return new Failed(new Failure(code, message));

@@ -120,9 +120,6 @@ public final class GatherWriter {
         long length = 0;
         while (room > 0 && segment < segments.size()) {
             MemorySegment source = segments.get(segment);
-            if (!source.scope().isAlive()) {
-                return false;
-            }
             long from = source.address() + within;
             if (length == 0 || address + length != from) {
                 if (ranges.count() + (length > 0 ? 1 : 0) >= ranges.limit() - 1) {
@@ -131,6 +128,9 @@ public final class GatherWriter {
                 take(address, length);
                 address = from;
                 length = 0;
+            }
+            if (!source.scope().isAlive()) {
+                return false;
             }
             long bytes = Math.min(room, source.byteSize() - within);
             length += bytes;

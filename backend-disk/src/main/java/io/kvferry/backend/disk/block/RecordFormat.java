@@ -21,7 +21,7 @@ import javax.crypto.Mac;
 ///
 /// | offset | type | field |
 /// |---|---|---|
-/// | 0 | 8 bytes | magic `KVFBLOCK` |
+/// | 0 | 8 bytes | magic `KVFBLOC3` |
 /// | 8 | u32 | format version |
 /// | 12 | u32 | header bytes, a multiple of 4096: where the payload starts |
 /// | 16 | 32 bytes | SHA-256 of the namespace text and, with a fleet's key, its id |
@@ -43,7 +43,9 @@ import javax.crypto.Mac;
 /// side is one segment. What its bytes mean and in which order they are, namespace and key say.
 ///
 /// Files of another version have other names, so that a store does not meet them: they are part of
-/// its quota and are evicted in their turn. Version 2 had the bytes of each segment before the key.
+/// its quota and are evicted in their turn. Only a reader whose file is evicted and written over
+/// while it is open may see another version; that is damage to it, as any other file would be, so
+/// each version has a magic of its own. Version 2 had the bytes of each segment before the key.
 ///
 /// Threading: confined to one I/O thread.
 public final class RecordFormat {
@@ -56,7 +58,7 @@ public final class RecordFormat {
     private static final ValueLayout.OfLong DIGEST_WORD =
             ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.BIG_ENDIAN);
     private static final long MAGIC =
-            0x4B434F4C_4246564BL; // "KVFBLOCK" read as a little-endian long
+            0x33434F4C_4246564BL; // "KVFBLOC3" read as a little-endian long
     private static final int VERSION_AT = 8;
     private static final int HEADER_BYTES_AT = 12;
     private static final int NAMESPACE_AT = 16;
@@ -250,12 +252,7 @@ public final class RecordFormat {
             return corrupt("has a damaged or cut header");
         }
         if (in.get(INT, VERSION_AT) != VERSION) {
-            return BlockResult.Failed.of(
-                    ErrorCode.INCOMPATIBLE,
-                    "block has format version "
-                            + in.get(INT, VERSION_AT)
-                            + ", this reader knows "
-                            + VERSION);
+            return corrupt("has format version " + in.get(INT, VERSION_AT));
         }
         if (!sameNamespace(in)
                 || MemorySegment.mismatch(
@@ -267,12 +264,7 @@ public final class RecordFormat {
         if (found != payloadBytes) {
             return BlockResult.Failed.of(
                     ErrorCode.INCOMPATIBLE,
-                    "block "
-                            + key.digest()
-                            + " holds "
-                            + found
-                            + " bytes, asked for "
-                            + payloadBytes);
+                    "block file holds " + found + " bytes, asked for " + payloadBytes);
         }
         return BlockResult.Done.LOADED;
     }

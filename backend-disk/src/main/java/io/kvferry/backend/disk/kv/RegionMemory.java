@@ -14,11 +14,12 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 
-/// The regions of one group as the memory of files, in the order of [FileLayout#inOrder]. Blocks
-/// that lie side by side, as those of a long prompt often do, are one segment of each layer.
+/// The regions of one group as the memory of files, in the order of [FileLayout#inOrder]. Where
+/// that is layer by layer, blocks that lie side by side, as those of a long prompt often do, are
+/// one segment of each layer.
 ///
 /// Segments of single blocks are made on first use and kept, so that a block that comes again costs
-/// no object; those of several are made for each file, one for each layer.
+/// no object; one of several blocks is made for each file.
 ///
 /// Threading: the step thread.
 final class RegionMemory {

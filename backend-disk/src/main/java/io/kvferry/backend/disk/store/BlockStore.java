@@ -180,9 +180,10 @@ public final class BlockStore implements AutoCloseable {
         return offer(BlockTask.Kind.SAVE, key, segments, deadline, callback, tag);
     }
 
-    /// Starts to load a block into `segments`, whose lengths must be those that were saved. A
-    /// read-only segment stands for a part that is not wanted: its length counts, it is not
-    /// written. The memory of the others must stay until `callback` is called.
+    /// Starts to load a block into `segments`, whose bytes together must be as many as were saved;
+    /// they may be divided otherwise. A read-only segment stands for a part that is not wanted: its
+    /// length counts, it is not written. The memory of the others must stay until `callback` is
+    /// called.
     ///
     /// Ends with [BlockResult.Done#LOADED] or a failure, after which the segments hold nothing of
     /// use; nothing is written to them once the callback was called.

@@ -176,10 +176,7 @@ final class BlockWriter {
         if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.SUPPRESSED) {
             return BlockResult.Failed.of(
                     ErrorCode.STORAGE_IO,
-                    "block "
-                            + digest
-                            + " below "
-                            + core.folder().folder()
+                    core.folder().file(digest)
                             + " is there, but could not be read lately; it is not replaced");
         }
         long persistent = catalog.touch(digest, core.recency().stampNow(key.depth()));
@@ -338,21 +335,13 @@ final class BlockWriter {
                     ErrorCode.NO_SPACE,
                     "file system is full: "
                             + what
-                            + " of block "
-                            + key.digest()
-                            + " below "
-                            + core.folder().folder()
+                            + " of "
+                            + core.folder().file(key.digest())
                             + " got "
                             + Errno.text(errno));
         }
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,
-                what
-                        + " of block "
-                        + key.digest()
-                        + " below "
-                        + core.folder().folder()
-                        + " failed: "
-                        + Errno.text(errno));
+                what + " of " + core.folder().file(key.digest()) + " failed: " + Errno.text(errno));
     }
 }

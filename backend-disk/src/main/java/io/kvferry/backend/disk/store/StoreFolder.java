@@ -36,7 +36,7 @@ import java.util.regex.Pattern;
 ///
 /// The stores of a namespace have one folder, whatever the fleet's key and the version of their
 /// files, but under another key or in another version a block has another name. So the blocks of an
-/// old key or version are not found, are part of the quota, and are the first to be evicted.
+/// old key or version are not found, are part of the quota, and are evicted in their turn.
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 

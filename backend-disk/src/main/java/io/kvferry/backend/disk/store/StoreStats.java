@@ -13,7 +13,7 @@ import io.kvferry.toolkit.disk.space.SpaceCatalog;
 /// @param alreadyPresent saves that found the block there
 /// @param misses loads of blocks that were not there
 /// @param corrupt blocks that failed a check, and files of no use; deleted where possible
-/// @param incompatible loads of another format version, or of another size than saved
+/// @param incompatible loads of another size than saved
 /// @param timeouts requests that missed their deadline
 /// @param noSpace saves refused by quota, reserve or file system
 /// @param failures requests that failed otherwise

@@ -55,11 +55,13 @@ class RegionMemoryTest {
         return RegionMemory.of(regions, 1, layout).getFirst();
     }
 
+    /// Of the names of the dimensions, outermost first.
+    private static boolean isBlockMajor(KvLayout layout) {
+        return layout.name().startsWith("BL");
+    }
+
     private static long offset(KvLayout layout, int layer, int block) {
-        return BYTES
-                * (FileLayout.isBlockMajor(layout)
-                        ? block * LAYERS + layer
-                        : layer * BLOCKS + block);
+        return BYTES * (isBlockMajor(layout) ? block * LAYERS + layer : layer * BLOCKS + block);
     }
 
     private static byte content(int layer, int block) {
@@ -100,14 +102,10 @@ class RegionMemoryTest {
                 }
             }
             var expected = new ArrayList<Byte>();
-            for (int outer = 0;
-                    outer < (FileLayout.isBlockMajor(layout) ? ids.length : LAYERS);
-                    outer++) {
-                for (int inner = 0;
-                        inner < (FileLayout.isBlockMajor(layout) ? LAYERS : ids.length);
-                        inner++) {
-                    int layer = FileLayout.isBlockMajor(layout) ? inner : outer;
-                    int id = ids[FileLayout.isBlockMajor(layout) ? outer : inner];
+            for (int outer = 0; outer < (isBlockMajor(layout) ? ids.length : LAYERS); outer++) {
+                for (int inner = 0; inner < (isBlockMajor(layout) ? LAYERS : ids.length); inner++) {
+                    int layer = isBlockMajor(layout) ? inner : outer;
+                    int id = ids[isBlockMajor(layout) ? outer : inner];
                     expected.add(id == BlockTable.NO_BLOCK ? 0 : content(layer, id));
                 }
             }
@@ -120,6 +118,20 @@ class RegionMemoryTest {
         assertThat(memory(KvLayout.LBNHC).segments(new int[] {2, 3, 4, 7, 6}))
                 .extracting(MemorySegment::byteSize)
                 .containsExactly(48L, 16L, 16L, 48L, 16L, 16L, 48L, 16L, 16L);
+    }
+
+    @Test
+    void blocksWithAGapBetweenThemAreSegmentsOfTheirOwn() {
+        long stride = 2 * BYTES;
+        var bytes = Arena.ofAuto().allocate(BLOCKS * stride, 8);
+        var region =
+                new KvRegion("layer.0", 0, 0, new MemoryRange.Host(bytes), BLOCKS, BYTES, stride);
+        var memory = RegionMemory.of(List.of(region), 1, KvLayout.LBHNC).getFirst();
+        assertThat(memory.segments(new int[] {2, 3}))
+                .extracting(segment -> segment.address() - bytes.address())
+                .containsExactly(2 * stride, 3 * stride);
+        assertThat(memory.segments(new int[] {2, 3}))
+                .allMatch(segment -> segment.byteSize() == BYTES);
     }
 
     @Test

@@ -106,6 +106,7 @@ class BlockStoreTest {
         Path file = StoreDriver.file(config, key);
         Path before = file.resolveSibling(key.digest() + StoreFolder.SUFFIX);
         Files.write(before, new byte[20_480]);
+        Files.setLastModifiedTime(before, FileTime.from(Instant.now().minusSeconds(3600)));
         try (var store = open(config)) {
             var driver = new StoreDriver(store);
             assertThat(store.stats().usedBytes()).isEqualTo(20_480);
@@ -116,6 +117,28 @@ class BlockStoreTest {
             assertThat(store.stats().usedBytes()).isEqualTo(2 * 20_480);
         }
         assertThat(before).exists().isNotEqualTo(file);
+        try (var store = open(config.withQuota(2 * 20_480, 1, 1))) {
+            var saved = new StoreDriver(store).save(BlockKey.of("l"), block(2, 8192, 8192));
+            assertThat(saved).isEqualTo(BlockResult.Done.STORED);
+        }
+        assertThat(before).doesNotExist();
+        assertThat(file).exists();
+    }
+
+    /// Such as a file that an older process wrote over the one that was open here.
+    @Test
+    void aFileOfTheVersionBeforeUnderANameOfThisOneIsDamage() throws IOException {
+        try (var store = open(StoreDriver.config(root))) {
+            var driver = new StoreDriver(store);
+            BlockKey key = BlockKey.of("k");
+            driver.save(key, block(1, 8192, 8192));
+            Path file = StoreDriver.file(store.config(), key);
+            byte[] bytes = Files.readAllBytes(file);
+            bytes[7] = 'K'; // the magic of version 2
+            Files.write(file, bytes);
+            assertThat(driver.load(key, empty(8192, 8192)).failedWith(ErrorCode.CORRUPT)).isTrue();
+            assertThat(file).doesNotExist();
+        }
     }
 
     @Test
