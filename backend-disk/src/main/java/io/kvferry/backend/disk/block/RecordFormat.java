@@ -38,9 +38,9 @@ import javax.crypto.Mac;
 /// Header and payload are each padded with zeros to a multiple of 4096, so that the whole file can
 /// be moved by O_DIRECT in one call. Padding is the only part that no checksum covers.
 ///
-/// The payload is one sequence of bytes. How many segments of memory it is gathered from or
-/// scattered to is the caller's affair, and may differ from one time to the next: what lies side by
-/// side is one segment. What its bytes mean and in which order they are, namespace and key say.
+/// The payload is one sequence of bytes. The file does not say how many segments of memory it was
+/// gathered from; a load may scatter it to others. What its bytes mean and in which order they are,
+/// namespace and key say.
 ///
 /// Files of another version have other names, so that a store does not meet them: they are part of
 /// its quota and are evicted in their turn. Only a reader whose file is evicted and written over
@@ -64,7 +64,7 @@ public final class RecordFormat {
     private static final int NAMESPACE_AT = 16;
     private static final int PAYLOAD_BYTES_AT = 48;
     private static final int KEY_BYTES_AT = 56;
-    private static final int ZERO_AT = 60;
+    private static final int RESERVED_AT = 60;
     private static final int PAYLOAD_CRC_AT = 64;
     private static final int HEADER_CRC_AT = 68;
     private static final int SEAL_KIND_AT = 72;
@@ -160,7 +160,7 @@ public final class RecordFormat {
         out.set(DIGEST_WORD, NAMESPACE_AT + 24, namespace.d());
         out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes);
         out.set(INT, KEY_BYTES_AT, (int) keyBytes);
-        out.set(INT, ZERO_AT, 0);
+        out.set(INT, RESERVED_AT, 0);
         out.set(INT, PAYLOAD_CRC_AT, payloadCrc);
         out.set(INT, SEAL_KIND_AT, mac == null ? NO_SEAL : HMAC_SHA256);
         out.set(INT, SEAL_KIND_AT + Integer.BYTES, 0);
