@@ -25,6 +25,7 @@ final class DiskLookups {
     private final long waitNanos;
     private final boolean asksCatalog;
     private long suspendedUntil = System.nanoTime();
+    private final LookupWatch watch = new LookupWatch(System::nanoTime);
     private int failures;
 
     /// @param limit after which the file system has not answered
@@ -47,22 +48,48 @@ final class DiskLookups {
                 return end - first;
             }
         }
-        if (suspendedUntil - System.nanoTime() > 0) {
+        Optional<PrefixProbe> own = under(tracked, first, end);
+        if (own.filter(probe -> !probe.isPending()).isEmpty() && isSuspended()) {
+            tracked.probe = Optional.empty();
             return 0;
         }
-        PrefixProbe probe = probe(tracked, request, first, end);
-        if (!probe.await(waitNanos)) {
+        if (own.isEmpty()) {
+            own = begin(tracked, tracked.search(request, first, end, index));
+        }
+        if (own.isEmpty()) {
+            return PENDING;
+        }
+        PrefixProbe probe = own.get();
+        // Only that one can be answered soon, and all that wait here hold up the step.
+        if (!probe.await(watch.isNext(probe) ? waitNanos : 0)) {
             return PENDING;
         }
         tracked.probe = Optional.empty();
         OptionalInt located = probe.located();
         if (located.isEmpty()) {
-            suspendedUntil = System.nanoTime() + SUSPENSION_NANOS;
-            failures++;
+            suspend();
             return 0;
         }
         found(tracked, probe.search());
         return located.getAsInt();
+    }
+
+    /// Whether lookups miss at once, because the file system has failed lately or is silent.
+    private boolean isSuspended() {
+        if (suspendedUntil - System.nanoTime() > 0) {
+            return true;
+        }
+        boolean silent = watch.isSilent();
+        if (silent) {
+            suspend();
+        }
+        return silent;
+    }
+
+    private void suspend() {
+        watch.reset();
+        suspendedUntil = System.nanoTime() + SUSPENSION_NANOS;
+        failures++;
     }
 
     private void found(Tracked tracked, PrefixSearch search) {
@@ -74,27 +101,34 @@ final class DiskLookups {
     /// stay in use, and those that are gone are saved again.
     void refresh(Tracked tracked, RequestView request, int end) {
         if (end > 0 && !tracked.refreshed) {
-            tracked.refreshed =
-                    store.locate(
-                            tracked.search(request, end, end, index),
-                            Deadline.in(limit),
-                            (_, _) -> {},
-                            0);
+            tracked.refreshed = ask(new PrefixProbe(tracked.search(request, end, end, index)));
         }
     }
 
-    /// The probe under way for just these blocks, or a new one.
-    private PrefixProbe probe(Tracked tracked, RequestView request, int first, int end) {
-        if (tracked.probe.isPresent()
-                && tracked.probe.get().search().first() == first
-                && tracked.probe.get().search().end() == end) {
-            return tracked.probe.get();
+    /// The probe under way for just these blocks.
+    private static Optional<PrefixProbe> under(Tracked tracked, int first, int end) {
+        return tracked.probe.filter(
+                probe -> probe.search().first() == first && probe.search().end() == end);
+    }
+
+    /// A new probe; empty where the store takes none now, and the next lookup tries again.
+    private Optional<PrefixProbe> begin(Tracked tracked, PrefixSearch search) {
+        var probe = new PrefixProbe(search);
+        if (!ask(probe)) {
+            return Optional.empty();
         }
-        var probe = new PrefixProbe(tracked.search(request, first, end, index));
-        if (store.locate(probe.search(), Deadline.in(limit), probe, 0)) {
-            tracked.probe = Optional.of(probe);
+        tracked.probe = Optional.of(probe);
+        return tracked.probe;
+    }
+
+    private boolean ask(PrefixProbe probe) {
+        boolean taken = store.locate(probe.search(), Deadline.in(limit), probe, 0);
+        if (taken) {
+            watch.asked(probe);
+        } else if (watch.refused()) {
+            suspend();
         }
-        return probe; // refused: it stays pending and the next lookup tries again
+        return taken;
     }
 
     /// Lookups that the file system failed or did not answer, since the last call.

@@ -31,6 +31,10 @@ final class PrefixProbe implements BlockCallback {
         LockSupport.unpark(waiter);
     }
 
+    boolean isPending() {
+        return located == PENDING;
+    }
+
     /// Waits a short while; whether there is an answer.
     boolean await(long nanos) {
         long end = System.nanoTime() + nanos;

@@ -98,7 +98,7 @@ class DiskSavesTest {
         }
     }
 
-    private record Request() implements RequestView {
+    record Request() implements RequestView {
         @Override
         public String id() {
             return "r";

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.OptionalLong;
+import java.util.function.LongSupplier;
+
+/// Whether the file system answers lookups. An engine that waits for an answer gives up sooner than
+/// the store does, and then nobody asks for the failure.
+///
+/// Threading: the scheduler's thread.
+final class LookupWatch {
+    /// Time without an answer to any lookup after which they miss.
+    static final Duration MOST_SILENT = Duration.ofSeconds(2);
+
+    private final LongSupplier clock;
+
+    /// Those that the store has taken, in the order in which it answers them.
+    private final ArrayDeque<PrefixProbe> asked = new ArrayDeque<>();
+
+    /// When the last answer was seen, or the first of these lookups began.
+    private long progress;
+
+    private OptionalLong refusedSince = OptionalLong.empty();
+
+    /// @param clock of nanoseconds
+    LookupWatch(LongSupplier clock) {
+        this.clock = clock;
+    }
+
+    /// The store has taken a lookup.
+    void asked(PrefixProbe probe) {
+        dropAnswered();
+        if (asked.isEmpty()) {
+            progress = clock.getAsLong();
+        }
+        asked.addLast(probe);
+        refusedSince = OptionalLong.empty();
+    }
+
+    /// The store has taken none, because too many wait; whether that is so for too long.
+    boolean refused() {
+        long now = clock.getAsLong();
+        if (refusedSince.isEmpty()) {
+            refusedSince = OptionalLong.of(now);
+        }
+        return now - refusedSince.getAsLong() > MOST_SILENT.toNanos();
+    }
+
+    /// Whether this lookup is answered next.
+    boolean isNext(PrefixProbe probe) {
+        dropAnswered();
+        return asked.peekFirst() == probe;
+    }
+
+    /// Whether there was no answer for too long.
+    boolean isSilent() {
+        dropAnswered();
+        return !asked.isEmpty() && clock.getAsLong() - progress > MOST_SILENT.toNanos();
+    }
+
+    /// Begins anew with the next lookup.
+    void reset() {
+        asked.clear();
+        refusedSince = OptionalLong.empty();
+    }
+
+    private void dropAnswered() {
+        while (!asked.isEmpty() && !asked.peekFirst().isPending()) {
+            asked.removeFirst();
+            progress = clock.getAsLong();
+        }
+    }
+}
