@@ -12,7 +12,8 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /// Looks for the files of a prompt: for each run its file, and where that is not there the files of
-/// its single blocks, up to the first block that is in neither.
+/// its single blocks, or the run of another prompt that begins with the same blocks, up to the
+/// first block that is in none.
 ///
 /// Threading: made by the scheduler thread, run by it or by one I/O thread; read by the scheduler
 /// thread when that is done.
@@ -25,7 +26,7 @@ final class PrefixSearch implements BlockSearch {
     private final List<Used> used = new ArrayList<>();
     private boolean gap;
 
-    /// The files of the block or run at `start`.
+    /// The files of the block or run that is used from block `start` on.
     private record Used(int start, List<BlockKey> keys) {}
 
     /// @param hashes of all blocks of the prompt from its first on
@@ -105,18 +106,21 @@ final class PrefixSearch implements BlockSearch {
         return there;
     }
 
-    /// How many blocks from `start` on are the first of a run of another prompt that is there.
-    private int shared(Finder finder, int start) {
+    /// How many blocks from `at` on are in the run of another prompt that is there. Those before
+    /// may be in files of their own as well, which a shorter prompt left.
+    private int shared(Finder finder, int at) {
+        int start = layout.start(at);
         DiskPlan.Run run = shared.get(start);
-        if (run == null) {
+        if (run == null || at >= start + run.blocks()) {
             return 0;
         }
+        shared.remove(start); // asked for once
         boolean wanted = start + run.blocks() > first && !gap;
-        boolean there = all(finder, start, layout.run(run.last(), start), wanted);
+        boolean there = all(finder, at, layout.run(run.last(), start), wanted);
         if (there) {
             runs.put(start, run);
         }
-        return there ? run.blocks() : 0;
+        return there ? start + run.blocks() - at : 0;
     }
 
     private boolean hasSingle(Finder finder, int at) {

@@ -62,6 +62,21 @@ class RunSharingTest {
         return tokens;
     }
 
+    /// A file of its own that a shorter prompt left comes before the run of another prompt that
+    /// goes on behind it.
+    @Test
+    void aShorterPromptDoesNotHideTheRunThatAnotherPromptLeft() {
+        int base = RUN + 2;
+        try (var engine = open()) {
+            var shorter = Arrays.copyOf(prompt(base, 0), (RUN + 1) * BLOCK + 1);
+            assertThat(found(engine, shorter)).isZero();
+            assertThat(found(engine, prompt(base, 0))).isEqualTo(RUN + 1);
+            assertThat(found(engine, prompt(base, 1))).isEqualTo(base);
+            assertThat(found(engine, prompt(base, 1))).isEqualTo(2 * RUN);
+            assertThat(found(engine, shorter)).isEqualTo(RUN + 1);
+        }
+    }
+
     /// Blocks of the prompt that came from the folder; waits until its blocks are saved.
     private static int found(Engine engine, int[] prompt) {
         var outcome =
