@@ -54,7 +54,8 @@ public final class BlockStore implements AutoCloseable {
     private final StoreListener listener;
     private final DirectMode direct;
     private final IoThreads threads;
-    private boolean closed;
+    private volatile boolean closed;
+    private volatile FolderCounts folderCounts = FolderCounts.NONE;
 
     /// Opens a store. Stores of one process with the same settings share what they know of the
     /// folder.
@@ -168,7 +169,7 @@ public final class BlockStore implements AutoCloseable {
     /// Ends with [BlockResult.Done#STORED], [BlockResult.Done#PRESENT] or a failure; never blocks.
     ///
     /// @return false when too many saves wait or the store is closed; nothing was started and
-    ///   `callback` stays silent
+    ///   `callback` is not called
     /// @throws KvFerryException [ErrorCode#INVALID_REQUEST] when the block is larger than the store
     ///   was told to expect
     public boolean save(
@@ -189,7 +190,7 @@ public final class BlockStore implements AutoCloseable {
     /// use; nothing is written to them once the callback was called.
     ///
     /// @return false when too many reads wait or the store is closed; nothing was started and
-    ///   `callback` stays silent
+    ///   `callback` is not called
     /// @throws KvFerryException [ErrorCode#INVALID_REQUEST] when the block is larger than the store
     ///   was told to expect
     public boolean load(
@@ -299,8 +300,8 @@ public final class BlockStore implements AutoCloseable {
         core.scan();
     }
 
-    /// Deletes every block of the namespace, those of other processes and of other fleet keys too.
-    /// Blocks the caller while it works.
+    /// Deletes every block of the namespace, those of other processes and of other fleet keys too,
+    /// and files that were set aside, if they can be deleted. Blocks the caller while it works.
     ///
     /// @return blocks deleted
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when a folder cannot be read, or a file not
@@ -310,9 +311,10 @@ public final class BlockStore implements AutoCloseable {
     }
 
     public StoreStats stats() {
+        core.countsFor(this).ifPresent(counts -> folderCounts = counts);
         return StoreStats.of(
                 counters,
-                core.countersFor(this),
+                folderCounts,
                 core.catalog(),
                 threads.stalled(),
                 config.space().quotaBytes(),
@@ -321,6 +323,10 @@ public final class BlockStore implements AutoCloseable {
 
     public StoreConfig config() {
         return config;
+    }
+
+    boolean isClosed() {
+        return closed;
     }
 
     /// For tests of what the janitor does by itself.

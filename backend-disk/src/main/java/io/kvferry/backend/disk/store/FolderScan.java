@@ -76,7 +76,7 @@ final class FolderScan {
         this.names = new FolderNames(core.calls(), FolderNames.BUFFER_BYTES);
     }
 
-    /// Adopts blocks of other processes and earlier lives, and forgets what is gone.
+    /// Adopts blocks of other processes and of earlier ones, and forgets what is gone.
     ///
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be read
     synchronized void run() {
@@ -289,7 +289,7 @@ final class FolderScan {
         return Math.min(now, known.toMillis()) <= oldest || known.toMillis() > latest;
     }
 
-    /// Deletes every block; answers how many.
+    /// Deletes every block, and what was set aside; answers how many blocks.
     long clear() {
         var deleted = new long[1];
         for (int i = 0; i < StoreFolder.FOLDERS; i++) {
@@ -304,7 +304,17 @@ final class FolderScan {
                     });
         }
         core.catalog().clear().forEach(core::removed);
+        forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];
+    }
+
+    /// What the medium cannot read it may not be able to delete.
+    private static void deleteIfPossible(Path file) {
+        try {
+            Files.deleteIfExists(file);
+        } catch (IOException e) {
+            LOG.debug("{} stays", file, e);
+        }
     }
 
     @FunctionalInterface

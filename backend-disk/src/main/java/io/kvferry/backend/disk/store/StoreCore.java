@@ -28,6 +28,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 
@@ -38,7 +39,6 @@ import java.util.concurrent.atomic.AtomicIntegerArray;
 /// Threading: any thread.
 final class StoreCore {
     private static final Logger LOG = LoggerFactory.getLogger(StoreCore.class);
-    private static final StoreCounters NOTHING = new StoreCounters();
 
     /// Least time between two attempts to make a deleted folder again.
     private static final long RESTORE_NANOS = TimeUnit.SECONDS.toNanos(1);
@@ -84,6 +84,8 @@ final class StoreCore {
     private long failedAt;
     private final Slot slot;
     private @Nullable BlockStore reporter;
+    private FolderCounts reported = FolderCounts.NONE;
+    private FolderCounts reportedByOthers = FolderCounts.NONE;
 
     private StoreCore(StoreConfig config, FileCalls calls, Recency recency, Slot slot) {
         this.slot = slot;
@@ -239,12 +241,20 @@ final class StoreCore {
     }
 
     /// The same for the statistics of one store, so that the sum over all stores counts it once:
-    /// the first that asks gets it, the others nothing.
-    synchronized StoreCounters countersFor(BlockStore store) {
-        if (reporter == null) {
+    /// the first that asks gets it, the others nothing. When that one is closed, the next that asks
+    /// gets what it has not reported.
+    ///
+    /// @return empty for one that reports nothing new
+    synchronized Optional<FolderCounts> countsFor(BlockStore store) {
+        BlockStore former = reporter;
+        if (former == null || (former.isClosed() && !store.isClosed())) {
             reporter = store;
+            reportedByOthers = reported;
+        } else if (former != store) {
+            return Optional.empty();
         }
-        return reporter == store ? counters : NOTHING;
+        reported = FolderCounts.of(counters);
+        return Optional.of(reported.minus(reportedByOthers));
     }
 
     synchronized void listen(StoreListener listener) {
@@ -289,8 +299,8 @@ final class StoreCore {
     }
 
     /// Renames a file that the medium cannot read, so that the block can be saved anew. Its sectors
-    /// are not used again as long as no later such file takes its name, of which there are sixteen.
-    /// One that cannot be renamed is a miss until it is written again.
+    /// are not used again until a later such file takes its name, of which there are sixteen, or
+    /// all blocks are deleted. One that cannot be renamed is a miss until it is written again.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
         if (rc == 0 || Errno.isGone(-rc)) { // another reader was first

@@ -220,6 +220,11 @@ final class StoreFolder {
         return folder.resolve("evict.lock");
     }
 
+    /// The folder of files that the medium could not read.
+    Path bad() {
+        return bad;
+    }
+
     Path usersFile() {
         return folder.resolve("users.lock");
     }
@@ -359,7 +364,7 @@ final class StoreFolder {
         }
 
         /// A file in that folder that is there only when the folder's name and those above it are
-        /// durable: it goes with the folder, should somebody delete that.
+        /// durable: it is deleted with the folder.
         MemorySegment durableMark(long firstWord) {
             folder(mark, firstWord);
             return mark;

@@ -146,9 +146,12 @@ class FaultTest {
             failLooks();
             assertThat(driver.locate(List.of(key))).isZero();
             assertThat(StoreDriver.file(config, key)).doesNotExist();
+            assertThat(store.core().folder().bad()).isNotEmptyDirectory();
             assertThat(store.stats().usedBytes()).isZero();
             assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
             assertThat(driver.locate(List.of(key))).isEqualTo(1);
+            store.clear();
+            assertThat(store.core().folder().bad()).as("cleared, too").isEmptyDirectory();
         }
     }
 
