@@ -75,6 +75,7 @@ public final class ExampleExchange implements CacheExchange {
         }
         var folder =
                 new ExampleFolder(root, context.engine().cache(), context.engine().namespace());
+        var layout = FileLayout.of(context.options(), context.engine().cache(), 1); // may refuse
         BlockStore store =
                 BlockStore.open(
                         DiskOptions.workerStore(
@@ -83,11 +84,7 @@ public final class ExampleExchange implements CacheExchange {
                                 context.config().role()),
                         StoreListener.NONE);
         return new ExampleExchange(
-                folder,
-                store,
-                groups.getFirst(),
-                FileLayout.of(context.options(), context.engine().cache(), 1),
-                context.engine().namespace().layout());
+                folder, store, groups.getFirst(), layout, context.engine().namespace().layout());
     }
 
     @Override
@@ -137,16 +134,24 @@ public final class ExampleExchange implements CacheExchange {
         }
     }
 
-    /// Loads a run from one file; false when its blocks are not in one.
+    /// Loads a run from one file; false when its blocks are in none that can be used.
+    ///
+    /// @throws KvFerryException when it cannot be read now
     private boolean loadRun(
             List<BlockHash> hashes,
             List<List<MemorySegment>> blocks,
             int start,
             Deadline deadline) {
+        if (layout.run() == 1) {
+            return false;
+        }
         int end = start + layout.run();
         var key = KvKeys.ofRun(hashes.get(end - 1), group.index(), 0, start, layout.run());
         var segments = FileLayout.inOrder(blocks.subList(start, end), order);
-        return layout.run() > 1 && move(false, key, segments, deadline) == BlockResult.Done.LOADED;
+        var result = move(false, key, segments, deadline);
+        return !result.failedWith(ErrorCode.MISS)
+                && !result.failedWith(ErrorCode.CORRUPT)
+                && require(result) == BlockResult.Done.LOADED;
     }
 
     /// The memory of a request that timed out may be freed, see

@@ -242,8 +242,8 @@ public final class ExampleFolder {
         };
     }
 
-    /// A rename of the folder if the name is free; else file by file, which mends an incomplete
-    /// one.
+    /// A rename of the folder if the name is free; else file by file, which completes one that
+    /// lacks files.
     private static void publish(Path temporary, Path target) throws IOException {
         try {
             Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE);

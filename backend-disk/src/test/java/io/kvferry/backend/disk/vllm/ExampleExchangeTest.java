@@ -60,6 +60,10 @@ class ExampleExchangeTest {
     @TempDir Path root;
 
     private CacheExchange open(Map<String, Object> more, RankInfo rank) {
+        return open(more, rank, CACHE);
+    }
+
+    private CacheExchange open(Map<String, Object> more, RankInfo rank, KvCacheSpec cache) {
         var provider = new DiskConnectorProvider();
         var extra = new HashMap<String, Object>(more);
         extra.put("shared_storage_path", root.resolve("store").toString());
@@ -70,7 +74,7 @@ class ExampleExchangeTest {
                         "disk",
                         config,
                         provider.options().read("test", extra),
-                        new EngineInfo("m", NAMESPACE, CACHE, rank.worldSize(), 0, 0),
+                        new EngineInfo("m", NAMESPACE, cache, rank.worldSize(), 0, 0),
                         rank,
                         HostServices.NONE);
         return provider.openExchange(
@@ -133,6 +137,26 @@ class ExampleExchangeTest {
     void refusesSeveralRanks() {
         assertThatThrownBy(() -> open(Map.of(), new RankInfo(0, 2, 0, 2, 0, 1)))
                 .hasMessageContaining("one rank");
+    }
+
+    /// Before it opens the store, whose threads nobody would end.
+    @Test
+    void opensNoStoreForARunThatIsTooLong() {
+        int heads = 4096; // a block has 512 KiB
+        var large =
+                new KvCacheGroup(
+                        0,
+                        KvCacheGroup.Kind.FULL_ATTENTION,
+                        new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, heads, 1),
+                        List.of("layer"),
+                        BLOCK,
+                        2L * BLOCK * heads * 4);
+        var cache = new KvCacheSpec(List.of(large), 8);
+        assertThatThrownBy(() -> open(Map.of("run_blocks", 1024), RankInfo.SINGLE, cache))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG));
+        assertThat(root.resolve("store")).doesNotExist();
     }
 
     /// From the call on: a constant would age while other tests run.
