@@ -24,6 +24,12 @@ import java.util.concurrent.TimeUnit;
 /// Threading: made on the step thread; fed by it and by I/O threads; every method takes the job's
 /// own monitor, which is held for memory work only.
 final class DiskJob implements BlockCallback {
+    private static final Optional<Failure> NOT_STARTED =
+            Optional.of(
+                    new Failure(
+                            ErrorCode.INTERNAL,
+                            "the transfer could not be handed on to the store"));
+
     private final DiskPlan.Move move;
     private final boolean load;
     private final BlockStore store;
@@ -152,6 +158,19 @@ final class DiskJob implements BlockCallback {
     void revoke() {
         synchronized (this) {
             revoked = true;
+            notifyAll();
+        }
+        signal();
+    }
+
+    /// Fails, whatever comes of the files that the store has taken. Needs no memory where it can do
+    /// without: the heap may be full.
+    void failStart() {
+        synchronized (this) {
+            if (firstFailure.isEmpty()) {
+                firstFailure = NOT_STARTED;
+            }
+            next = files.size();
             notifyAll();
         }
         signal();

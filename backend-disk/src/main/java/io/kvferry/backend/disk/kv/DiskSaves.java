@@ -47,7 +47,7 @@ final class DiskSaves {
     /// Somebody waits for these saves to end, and removes what they have stored then.
     private record Drain(Set<TransferId> saves, CompletableFuture<Void> ended) {}
 
-    /// A save under way: what it borrowed and what it will have stored.
+    /// A save under way: its leases, and what it stores.
     ///
     /// @param prefix files of the blocks before those that are saved
     /// @param files that are written, in the order of their blocks
@@ -99,8 +99,10 @@ final class DiskSaves {
             int from = at;
             var runs = new BitSet();
             int start = from; // of what is written, which may be earlier: the run that it completes
+            boolean run = false; // whether the last block that was looked at can be in one
             for (; at < limit; at = next(at, full, runs)) {
-                if (canBeRun(request, table, layout.start(at), full)) {
+                run = canBeRun(request, table, layout.start(at), full);
+                if (run) {
                     if (isRunStored(tracked, request, layout.start(at))) {
                         break;
                     }
@@ -111,7 +113,6 @@ final class DiskSaves {
                 }
             }
             if (at == from) { // stored already
-                boolean run = canBeRun(request, table, layout.start(at), full);
                 at = run ? layout.start(at) + layout.run() : at + 1;
                 tracked.savedBlocks = Math.min(at, full);
                 continue;

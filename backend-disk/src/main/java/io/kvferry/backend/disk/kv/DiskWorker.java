@@ -172,10 +172,13 @@ final class DiskWorker implements WorkerConnector {
                 context.host().wake();
             }
         } catch (RuntimeException | Error e) {
-            if (!jobs.containsKey(move.id())) { // else the job reports it
-                var failure = new Failure(ErrorCode.INTERNAL, "the transfer did not start: " + e);
-                completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
+            DiskJob job = jobs.get(move.id());
+            if (job != null) { // perhaps in no feed
+                job.failStart();
+                return;
             }
+            var failure = new Failure(ErrorCode.INTERNAL, "the transfer did not start: " + e);
+            completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
         }
     }
 
@@ -192,6 +195,9 @@ final class DiskWorker implements WorkerConnector {
     public void endStep(WorkerStep step, Set<String> notComputed) {
         var started = new ArrayList<DiskJob>();
         for (DiskPlan.Move move : stepSaves) {
+            if (ended.contains(move.id())) {
+                continue; // revoked with the plan
+            }
             if (notComputed.contains(move.id().subject())) {
                 var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
                 completeAndWake(move.id(), new Completion.Failed(failure, List.of()));
