@@ -37,7 +37,7 @@ public final class FilePublisher {
 
     /// Gives a complete file its name, unless the name is taken: EEXIST.
     ///
-    /// @param folder of the name; made again should somebody have deleted it
+    /// @param folder of the name; made again if it was deleted
     /// @param parent of the folder
     public int publish(
             MemorySegment temp, MemorySegment file, MemorySegment folder, MemorySegment parent) {

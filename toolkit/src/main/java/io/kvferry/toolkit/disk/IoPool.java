@@ -24,7 +24,7 @@ public final class IoPool<T extends IoTask> {
         READER,
         /// Reads when no reader is free to, else writes.
         HELPER,
-        /// Writes only, so that a flood of reads cannot starve them for ever.
+        /// Writes only, so that a flood of reads cannot hold them up.
         WRITER;
 
         /// The role of thread `number` of a pool whose first threads read.

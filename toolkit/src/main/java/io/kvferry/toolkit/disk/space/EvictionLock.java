@@ -81,21 +81,32 @@ public final class EvictionLock implements AutoCloseable {
 
     /// A monitor, unlike a contended lock object, makes no garbage.
     private synchronized boolean take(long deadlineNanos) {
+        boolean interrupted = false;
         try {
             while (taken || closed) {
                 long left = deadlineNanos - System.nanoTime();
                 if (left <= 0 || closed) {
                     return false;
                 }
-                TimeUnit.NANOSECONDS.timedWait(this, left);
+                interrupted |= waitInterrupted(left);
             }
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
-            return false;
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
         }
         taken = true;
         known = false;
         return true;
+    }
+
+    private boolean waitInterrupted(long nanos) {
+        try {
+            TimeUnit.NANOSECONDS.timedWait(this, nanos);
+            return false;
+        } catch (InterruptedException _) {
+            return true;
+        }
     }
 
     private synchronized void give() {
@@ -106,7 +117,8 @@ public final class EvictionLock implements AutoCloseable {
         notify();
     }
 
-    /// Waits for the lock; false when `deadlineNanos` came first, or [#close].
+    /// Waits for the lock, an interrupted thread too; false when `deadlineNanos` came first, or
+    /// [#close].
     public boolean lock(long deadlineNanos) {
         if (!take(deadlineNanos)) {
             return false;
@@ -123,19 +135,27 @@ public final class EvictionLock implements AutoCloseable {
     }
 
     private boolean lockBetweenProcesses(long deadlineNanos) {
-        while (true) {
-            int rc = calls.tryLock(handle);
-            between = rc == 0;
-            if (rc != -Errno.EAGAIN && rc != -Errno.EINTR) {
-                if (rc != 0) {
-                    warnOnce(rc);
+        boolean interrupted = false;
+        try {
+            while (true) {
+                int rc = calls.tryLock(handle);
+                between = rc == 0;
+                if (rc != -Errno.EAGAIN && rc != -Errno.EINTR) {
+                    if (rc != 0) {
+                        warnOnce(rc);
+                    }
+                    return true;
                 }
-                return true;
+                if (deadlineNanos - System.nanoTime() <= 0) {
+                    return false;
+                }
+                interrupted |= Thread.interrupted(); // else it would not park
+                LockSupport.parkNanos(this, RETRY_NANOS);
             }
-            if (deadlineNanos - System.nanoTime() <= 0) {
-                return false;
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
             }
-            LockSupport.parkNanos(this, RETRY_NANOS);
         }
     }
 

@@ -14,6 +14,8 @@ import org.junit.jupiter.api.io.TempDir;
 import java.lang.foreign.Arena;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 class EvictionLockTest {
@@ -46,6 +48,27 @@ class EvictionLockTest {
             next.unlock(false);
         }
         calls.close(handle);
+    }
+
+    /// Its caller tries again until its deadline, and would do so without a pause.
+    @Test
+    void waitsForAnInterruptedThread() throws Exception {
+        Path file = folder.resolve("lock");
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        try (var lock = new EvictionLock(FileCalls.ofPlatform(), file)) {
+            assertThat(lock.lock(limit)).isTrue();
+            var asked = new CountDownLatch(1);
+            var got =
+                    CompletableFuture.supplyAsync(() -> {
+                        Thread.currentThread().interrupt();
+                        asked.countDown();
+                        return lock.lock(limit) && Thread.interrupted();
+                    });
+            asked.await();
+            Thread.sleep(50);
+            lock.unlock(false);
+            assertThat(got.get(60, TimeUnit.SECONDS)).isTrue();
+        }
     }
 
     /// Such as want of lock records in the kernel, or a file that another host has replaced.
