@@ -32,6 +32,7 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Set;
 import java.util.SplittableRandom;
@@ -41,8 +42,9 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
 
 /// Several processes on one folder at its quota, which save, load, look, crash at any file call,
-/// change their secret and their clock, while others damage and delete files. What a block holds
-/// follows from its name and the secret, so that every byte that is loaded can be checked.
+/// change their secret and their clock, while others damage and delete files, or leave some of
+/// another version of the format. What a block holds follows from its name and the secret, so that
+/// every byte that is loaded can be checked.
 class InterleavingTest {
     private static final int KEYS = 24;
 
@@ -50,6 +52,9 @@ class InterleavingTest {
     private static final long QUOTA = 3_000_000;
 
     private static final int PROCESSES = 3;
+
+    /// Where the magic of a file says the version.
+    private static final int MAGIC_END = 7;
 
     /// From one small segment to several pieces of a file of a run.
     private static final long[][] SHAPES = {
@@ -259,6 +264,13 @@ class InterleavingTest {
             }
             return "damage";
         }
+        if (what < 96) {
+            var files = BlockFiles.under(folder.resolve("root"));
+            if (!files.isEmpty()) {
+                addFileOfOtherVersion(files.get(random.nextInt(files.size())), random);
+            }
+            return "a file of another version";
+        }
         if (what < 98) {
             clockDays.addAndGet(random.nextInt(-5, 6));
             return "clock";
@@ -284,6 +296,26 @@ class InterleavingTest {
                 Files.write(file, bytes);
             }
         }
+    }
+
+    /// As a process leaves it whose files have another format: under a name that no block of these
+    /// processes has.
+    private static void addFileOfOtherVersion(Path like, SplittableRandom random)
+            throws IOException {
+        byte[] bytes;
+        try {
+            bytes = Files.readAllBytes(like);
+        } catch (NoSuchFileException _) {
+            return; // evicted meanwhile
+        }
+        if (bytes.length > MAGIC_END) {
+            bytes[MAGIC_END]--;
+        }
+        String name = like.getFileName().toString();
+        String other = HexFormat.of().toHexDigits(random.nextLong());
+        Files.write(
+                like.resolveSibling(name.charAt(0) + other.substring(1) + name.substring(16)),
+                bytes);
     }
 
     /// After a look at the folder each knows what is there, and together they are within the quota;
