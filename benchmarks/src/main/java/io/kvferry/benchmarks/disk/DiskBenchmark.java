@@ -33,7 +33,8 @@ import java.util.Set;
 /// the store looks whether the block is there, gives the file its name only when it is complete,
 /// and makes and checks a checksum of every byte. The rows of lookups, which the limits have none
 /// of, show what a block of a prompt costs to find. All start each turn with clean caches, loads
-/// with empty ones and saves with [HostMemory]; who goes first changes from round to round.
+/// with empty ones and buffered saves with [HostMemory]; who goes first changes from round to
+/// round.
 ///
 /// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
 /// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
@@ -52,9 +53,10 @@ import java.util.Set;
 /// past all inodes of that place that were deleted within the last minutes, which takes hundreds of
 /// microseconds after a few thousand deletions.
 ///
-/// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
-/// in which each save deletes a block, and a limit's time includes the deletion of as many files by
-/// as many threads; and `deleted`, in which many files were deleted from those folders just before.
+/// States of the file system: `empty`, in which no file of the store or of a limit is deleted
+/// before the last round; `full`, in which each save deletes a block, and a limit's time includes
+/// the deletion of as many files by as many threads; and `deleted`, in which many files were
+/// deleted from those folders just before.
 @Command(
         name = "disk",
         description =

@@ -24,9 +24,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 final class DiskRounds {
     private static final Duration WARM_UP = Duration.ofSeconds(4);
 
-    /// How much of the host's memory a turn has at hand, in terms of the bytes it moves. With three
-    /// times as much some turns of each round still got memory that the host had to give first.
-    private static final long HOST_MEMORY = 12;
+    /// How much of the host's memory a turn has at hand, in terms of the bytes it moves. With twice
+    /// as much more turns got memory that the host had to give first.
+    private static final long HOST_MEMORY = 4;
 
     private final Path folder;
     private final List<FileLimit> limits;
@@ -148,9 +148,15 @@ final class DiskRounds {
         var written = new FileLimit.Work[limits.size()];
         for (int turn = 0; turn <= limits.size(); turn++) {
             Tool.sync();
-            HostMemory.take(HOST_MEMORY * shape.fileBytes() * count);
+            if (!direct) {
+                HostMemory.take(
+                        folder,
+                        HOST_MEMORY * shape.fileBytes() * count,
+                        Math.min(shape.fileBytes(), FileLimit.Turn.MOST_BYTES_PER_CALL));
+            }
             int who = participant(turn, round) - 1;
             if (who < 0) {
+                store.touch();
                 save.ours.add(store.run(true));
             } else {
                 written[who] = move(who, files, round, true, count);
@@ -168,6 +174,7 @@ final class DiskRounds {
             dropCaches();
             int who = participant(turn, round) - 1;
             if (who < 0) {
+                store.touch();
                 load.ours.add(store.run(false));
             } else {
                 load.limits.get(who).add(move(who, files, round, false, count));

@@ -32,7 +32,7 @@ public interface FileLimit {
             int files,
             int threads,
             boolean direct) {
-        private static final long MOST_BYTES_PER_CALL = 1 << 20;
+        static final int MOST_BYTES_PER_CALL = 1 << 20;
 
         /// Of each file.
         long bytes() {

@@ -1,29 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.disk;
 
-import io.kvferry.toolkit.memory.AvailableMemory;
-
-import java.lang.foreign.Arena;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 
 /// Free memory of a virtual machine that its host has given. A host takes memory back when it has
 /// been free for a few seconds (free page reporting of the balloon device) and gives it again at
-/// the first touch, which takes a millisecond per MiB. Without this, a turn that writes to the page
-/// cache would be as fast as what somebody else has just freed is large.
+/// the first touch, which takes a millisecond or more per MiB. Without this, a turn that writes to
+/// the page cache would be as fast as what somebody else has just freed is large.
 final class HostMemory {
-    private static final long AT_ONCE = 1 << 20;
-    private static final long MOST_BYTES =
-            Math.min(Runtime.getRuntime().maxMemory(), AvailableMemory.now().bytes()) / 2;
+    /// Little enough that a system with 16 GiB does not begin to write it to the medium
+    /// (`dirty_background_ratio`, 10 %).
+    private static final long MOST_BYTES = 1 << 30;
 
     private HostMemory() {}
 
-    /// Touches so much memory and frees it, or half of what this JVM may have beside its heap.
-    /// Small pages, because they come from the same small rests of free memory as those of the page
-    /// cache; what is touched in huge pages leaves these out.
-    static void take(long bytes) {
-        try (var arena = Arena.ofConfined()) {
-            long most = Math.min(bytes, MOST_BYTES);
-            for (long at = 0; at < most; at += AT_ONCE) {
-                arena.allocate(AT_ONCE); // in zeros, so touched
+    /// Writes a file of so many bytes to the page cache and deletes it before it goes to the
+    /// medium. What it frees is what the page cache takes next. Memory of a process is no
+    /// substitute: it comes in other sizes, and so from other lists of the kernel's free memory.
+    ///
+    /// @param folder of the file system that writes next
+    /// @param call bytes of one call of that, since they decide in which sizes memory is taken
+    static void take(Path folder, long bytes, int call) throws IOException {
+        var zeros = ByteBuffer.allocateDirect(call);
+        try (var file =
+                FileChannel.open(
+                        folder.resolve("host-memory"),
+                        StandardOpenOption.CREATE_NEW,
+                        StandardOpenOption.WRITE,
+                        StandardOpenOption.DELETE_ON_CLOSE)) {
+            for (long at = 0; at < Math.min(bytes, MOST_BYTES); at += call) {
+                file.write(zeros.clear());
             }
         }
     }

@@ -96,10 +96,23 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             for (int range = 0; range < ranges; range++) {
                 for (int block = file * run; block < (file + 1) * run; block += together) {
                     long at = range * region + shape.place(block, blocks) * part;
-                    segments.add(memory.asSlice(at, together * part).fill((byte) (block + range)));
+                    segments.add(memory.asSlice(at, together * part));
                 }
             }
             files.add(segments);
+        }
+        touch();
+    }
+
+    /// Writes to all memory, as the limits do just before their time begins, and an engine before
+    /// it saves: what nobody has used for seconds, the processor and the host of a virtual machine
+    /// must fetch first.
+    void touch() {
+        for (int file = 0; file < files.size(); file++) {
+            var segments = files.get(file);
+            for (int i = 0; i < segments.size(); i++) {
+                segments.get(i).fill((byte) (file + i));
+            }
         }
     }
 

@@ -26,9 +26,9 @@
 // of another name, writes it, sets its time and renames it, as a put. Buffered it gathers the ranges
 // in pieces and writes the header of a file with several pieces once more at the end; a load reads
 // the header and then smaller pieces, which it scatters. Direct both copy through a buffer of each
-// thread. The checksum is CRC32C where the processor has an instruction for it, in three parts at
-// once, as the JDK's; what would join the parts is left out.
-// Elsewhere all bytes are added up.
+// thread. The checksum costs what CRC32C costs in the JDK: four parts at once by carry-less
+// multiplication of 512 bits where the processor has it, else three parts at once by the instruction
+// for CRC32C; what would join the parts is left out. Elsewhere all bytes are added up.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 #ifdef __x86_64__
-#include <nmmintrin.h>
+#include <immintrin.h>
 #endif
 
 enum {
@@ -143,15 +143,48 @@ __attribute__((target("sse4.2"))) static uint64_t crc(const char *from, size_t w
     for (size_t i = 3 * third; i < words; i++) a = _mm_crc32_u64(a, word(from, i));
     return a ^ b ^ c;
 }
+
+#define MULTIPLIES __attribute__((target("avx512f,vpclmulqdq")))
+
+// The factor is none of CRC32C's; any takes the same time.
+MULTIPLIES static inline __m512i fold(__m512i part, const char *next) {
+    const __m512i factor = _mm512_set1_epi64(0x740eef02);
+    return _mm512_clmulepi64_epi128(part, factor, 0x00)
+        ^ _mm512_clmulepi64_epi128(part, factor, 0x11) ^ _mm512_loadu_si512(next);
+}
+
+MULTIPLIES static uint64_t folded(const char *from, size_t words) {
+    enum { PART = sizeof(__m512i), ALL = 4 * PART };
+    __m512i a = {0}, b = {0}, c = {0}, d = {0};
+    const char *end = from + words * sizeof(uint64_t);
+    for (; end - from >= ALL; from += ALL) {
+        a = fold(a, from);
+        b = fold(b, from + PART);
+        c = fold(c, from + 2 * PART);
+        d = fold(d, from + 3 * PART);
+    }
+    return (uint64_t) _mm512_reduce_add_epi64(a ^ b ^ c ^ d)
+        ^ crc(from, (size_t) (end - from) / sizeof(uint64_t));
+}
 #endif
+
+static int multiplies, has_crc; // of the processor's instructions
+
+static void look_at_processor(void) {
+#ifdef __x86_64__
+    multiplies = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    has_crc = __builtin_cpu_supports("sse4.2");
+#endif
+}
 
 static void checksum(struct tools *t, const char *from, size_t length) {
     size_t words = length / sizeof(uint64_t);
 #ifdef __x86_64__
-    t->sum += __builtin_cpu_supports("sse4.2") ? crc(from, words) : added(from, words);
-#else
-    t->sum += added(from, words);
+    if (multiplies) t->sum += folded(from, words);
+    else if (has_crc) t->sum += crc(from, words);
+    else
 #endif
+        t->sum += added(from, words);
 }
 
 static char *address(const struct place *p) {
@@ -378,6 +411,7 @@ int main(int count, char **words) {
         fprintf(stderr, "a word is unknown or a number out of range\n");
         return 2;
     }
+    look_at_processor();
     header = ALIGNMENT;
     size_t all = (size_t) files * bytes;
     map(all);
