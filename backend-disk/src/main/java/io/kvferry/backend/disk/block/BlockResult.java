@@ -9,7 +9,7 @@ public sealed interface BlockResult {
     /// The ways to end well.
     enum Done implements BlockResult {
         /// The block was written and is readable by every process, as durable as the store was
-        /// told.
+        /// configured.
         STORED,
         /// The block was there already; nothing was written.
         PRESENT,
@@ -20,7 +20,7 @@ public sealed interface BlockResult {
     /// Answer of a lookup: so many keys from the front of the list are there.
     record Located(int count) implements BlockResult {}
 
-    /// The request did not succeed. What the target of a load holds then is of no use.
+    /// The request did not succeed. What the target of a load holds then must not be used.
     ///
     /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (the file is deleted if it can be),
     /// [ErrorCode#INCOMPATIBLE] (another size than saved), [ErrorCode#TIMEOUT],

@@ -94,7 +94,7 @@ final class Rehearsal {
         try {
             Runtime.getRuntime().addShutdownHook(atExit);
             thread.start();
-        } catch (OutOfMemoryError e) { // no thread to be had
+        } catch (OutOfMemoryError e) { // no memory for a thread
             leftOut(e);
             forgetExit();
         } catch (IllegalStateException _) { // the process ends
@@ -120,7 +120,7 @@ final class Rehearsal {
     void await() {
         try {
             long left = TimeUnit.NANOSECONDS.toMillis(end.remainingNanos());
-            if (left > 0) { // 0 would be for ever
+            if (left > 0) { // 0 would wait without end
                 thread.join(left); // returns at once if it never started
             }
         } catch (InterruptedException e) {

@@ -13,8 +13,8 @@ import java.util.concurrent.TimeUnit;
 ///
 /// Threading: the step thread.
 final class SaveWait {
-    /// How long steps do not wait after one that waited in vain, so that a file system that hangs
-    /// holds up one step and not each.
+    /// How long steps do not wait after one whose saves did not end, so that a file system that
+    /// hangs holds up one step and not each.
     private static final long SUSPENSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final Duration most;
@@ -40,7 +40,7 @@ final class SaveWait {
         }
     }
 
-    /// Steps that waited in vain since the last call.
+    /// Steps whose saves did not end since the last call.
     Stats drainStats() {
         int drained = timeouts;
         timeouts = 0;

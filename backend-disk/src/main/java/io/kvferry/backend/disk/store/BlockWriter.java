@@ -129,7 +129,7 @@ final class BlockWriter {
         }
     }
 
-    /// A full store is one that could not evict, not one that had no time to.
+    /// NO_SPACE when nothing could be evicted, TIMEOUT when there was no time to.
     private BlockResult noRoom(long bytes, long deadlineNanos) {
         if (deadlineNanos - System.nanoTime() <= 0) {
             return BlockResult.Failed.of(

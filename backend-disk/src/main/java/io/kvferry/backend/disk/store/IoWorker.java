@@ -57,8 +57,8 @@ final class IoWorker implements Runnable {
         this.stagings = stagings;
     }
 
-    /// Serves requests until the pool is closed. What it throws, for want of memory, it has told
-    /// nobody of; it may be run again.
+    /// Serves requests until the pool is closed. Throws for lack of memory only, and has not logged
+    /// that; may be run again.
     @Override
     public void run() {
         var self = new IoPool.ParkedWorker(role, Thread.currentThread());

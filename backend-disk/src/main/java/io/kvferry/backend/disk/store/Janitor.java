@@ -121,7 +121,7 @@ final class Janitor implements Runnable {
     private boolean others() {
         try {
             return core.users().others();
-        } catch (RuntimeException | Error e) { // the scan fails as well, or tells
+        } catch (RuntimeException | Error e) { // as if there were some
             LoopReport.WARN.log(
                     LOG, "block store {} may have other users", core.folder().folder(), e);
             return true;

@@ -126,7 +126,7 @@ public record StoreConfig(
                 "be 1 to 1 GiB");
     }
 
-    /// Defaults for everything but the place and the name.
+    /// Defaults for everything but root and namespace.
     public static StoreConfig of(Path root, String namespace) {
         return new StoreConfig(
                 root,
