@@ -23,8 +23,8 @@
 // RANGES ranges each, which lie in as many regions, and in the file region by region. SCATTERED is 1
 // where the blocks of a file lie far from each other in a region, and 0 where they lie one behind the
 // other. Adjacent ranges are moved as one. A save looks for the file's name, makes a file
-// of another name, writes it, sets its time and renames it, as a put. Buffered it gathers the ranges
-// in pieces and writes the header of a file with several pieces once more at the end; a load reads
+// of another name, takes its room unless it is small, writes it, sets its time and renames it, as a
+// put. Buffered it gathers the ranges in pieces and writes the header of a file with several pieces once more at the end; a load reads
 // the header and then smaller pieces, which it scatters. Direct both copy through a buffer of each
 // thread. The checksum costs what CRC32C costs in the JDK: four parts at once by carry-less
 // multiplication of 512 bits where the processor has it, else three parts at once by the instruction
@@ -57,6 +57,7 @@ enum {
     MOST_RANGES = 1024,
     SAVED_AT_ONCE = 1 << 20,
     LOADED_AT_ONCE = 256 << 10,
+    LEAST_ALLOCATED = 128 << 10,
     HUGE_PAGE = 2 << 20,
 };
 
@@ -261,6 +262,14 @@ static void publish(const char *temporary, const char *path) {
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0) die(path);
 }
 
+static void take_room(int fd) {
+    size_t all = align(header + bytes);
+    // What it is short of, the write tells.
+    if (all >= LEAST_ALLOCATED && fallocate(fd, 0, 0, (off_t) all) < 0 && errno != EOPNOTSUPP) {
+        perror("fallocate");
+    }
+}
+
 static void save(long file, struct tools *t) {
     char temporary[PATH_MAX], path[PATH_MAX];
     name_temporary(temporary, file, t);
@@ -268,6 +277,7 @@ static void save(long file, struct tools *t) {
     struct statx found;
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) == 0) die(path);
     int fd = open_file(temporary);
+    take_room(fd);
     if (direct) {
         struct place p = {file, 0, 0};
         for (size_t at = header; at < header + bytes;) {
