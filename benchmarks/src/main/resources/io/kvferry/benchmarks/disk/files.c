@@ -265,7 +265,7 @@ static void publish(const char *temporary, const char *path) {
 static void take_room(int fd) {
     size_t all = align(header + bytes);
     // What it is short of, the write tells.
-    if (all >= LEAST_ALLOCATED && fallocate(fd, 0, 0, (off_t) all) < 0 && errno != EOPNOTSUPP) {
+    if (all >= LEAST_ALLOCATED && fallocate(fd, direct ? 0 : FALLOC_FL_KEEP_SIZE, 0, (off_t) all) < 0 && errno != EOPNOTSUPP) {
         perror("fallocate");
     }
 }

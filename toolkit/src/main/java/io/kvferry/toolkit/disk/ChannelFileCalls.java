@@ -101,7 +101,7 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
-    public int allocate(int handle, long bytes) {
+    public int allocate(int handle, long bytes, boolean keepLength) {
         return -Errno.ENOSYS;
     }
 

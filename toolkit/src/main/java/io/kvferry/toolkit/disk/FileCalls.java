@@ -30,9 +30,12 @@ public interface FileCalls {
     /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.
     int createNew(MemorySegment path, boolean direct);
 
-    /// Gives a new file its length, of zeros until they are written, and the room for just that, in
-    /// one piece as far as the file system has one. ENOSYS where this platform has no such call.
-    int allocate(int handle, long bytes);
+    /// Gives a new file room for so many bytes, in one piece as far as the file system has one.
+    /// ENOSYS where this platform has no such call.
+    ///
+    /// @param keepLength whether it stays empty; else it has that length, of zeros until they are
+    ///   written
+    int allocate(int handle, long bytes, boolean keepLength);
 
     /// Opens an existing file for writing over what it holds, without following a symbolic link;
     /// answers a handle.

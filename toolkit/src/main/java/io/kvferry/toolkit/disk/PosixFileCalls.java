@@ -39,6 +39,7 @@ final class PosixFileCalls implements FileCalls {
     private static final long UTIME_OMIT = 0x3ffffffe;
     private static final long NANOS_PER_SECOND = 1_000_000_000;
     private static final int AT_FDCWD = -100;
+    private static final int FALLOC_FL_KEEP_SIZE = 1;
     private static final int EISDIR = 21;
     private static final int ESPIPE = 29;
     private static final long SYS_GETDENTS64 = ARM ? 61 : 217; // asm/unistd.h
@@ -94,10 +95,11 @@ final class PosixFileCalls implements FileCalls {
     }
 
     @Override
-    public int allocate(int handle, long bytes) {
+    public int allocate(int handle, long bytes, boolean keepLength) {
         MemorySegment state = STATE.get();
         try {
-            return answer((int) Libc.FALLOCATE.invokeExact(state, handle, 0, 0L, bytes), state);
+            int mode = keepLength ? FALLOC_FL_KEEP_SIZE : 0;
+            return answer((int) Libc.FALLOCATE.invokeExact(state, handle, mode, 0L, bytes), state);
         } catch (Throwable e) {
             throw unexpected("fallocate", e);
         }

@@ -51,9 +51,9 @@ public final class FaultInjectingCalls implements FileCalls {
     }
 
     @Override
-    public int allocate(int handle, long bytes) {
+    public int allocate(int handle, long bytes, boolean keepLength) {
         int rc = before("allocate");
-        return rc < 0 ? rc : real.allocate(handle, bytes);
+        return rc < 0 ? rc : real.allocate(handle, bytes, keepLength);
     }
 
     @Override

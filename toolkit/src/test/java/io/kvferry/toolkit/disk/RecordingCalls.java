@@ -181,10 +181,10 @@ public final class RecordingCalls implements FileCalls {
     }
 
     @Override
-    public synchronized int allocate(int handle, long bytes) {
+    public synchronized int allocate(int handle, long bytes, boolean keepLength) {
         return note(
-                real.allocate(handle, bytes),
-                new Write(open.get(handle), 0, new byte[Math.toIntExact(bytes)]));
+                real.allocate(handle, bytes, keepLength),
+                new Write(open.get(handle), 0, new byte[keepLength ? 0 : Math.toIntExact(bytes)]));
     }
 
     @Override

@@ -260,7 +260,9 @@ final class BlockWriter {
             }
             handle = core.calls().createNew(temp, direct);
             if (handle >= 0 && bytes >= LEAST_ALLOCATED) {
-                core.calls().allocate(handle, bytes); // what it is short of, the write will tell
+                // What it is short of, the write will tell. Of a file in the page cache a power cut
+                // leaves the length that had been written then, so that a scan finds it cut.
+                core.calls().allocate(handle, bytes, !direct);
             }
         }
         if (handle < 0) {
