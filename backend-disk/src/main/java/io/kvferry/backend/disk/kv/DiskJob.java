@@ -24,11 +24,8 @@ import java.util.concurrent.TimeUnit;
 /// Threading: made on the step thread; fed by it and by I/O threads; every method takes the job's
 /// own monitor, which is held for memory work only.
 final class DiskJob implements BlockCallback {
-    private static final Optional<Failure> NOT_STARTED =
-            Optional.of(
-                    new Failure(
-                            ErrorCode.INTERNAL,
-                            "the transfer could not be handed on to the store"));
+    private static final Failure NOT_STARTED =
+            new Failure(ErrorCode.INTERNAL, "the transfer could not be handed on to the store");
 
     private final DiskPlan.Move move;
     private final boolean load;
@@ -41,6 +38,7 @@ final class DiskJob implements BlockCallback {
     private int next;
     private int inFlight;
     private boolean revoked;
+    private boolean notStarted;
     private long bytes;
     private Optional<Failure> firstFailure = Optional.empty();
 
@@ -163,13 +161,11 @@ final class DiskJob implements BlockCallback {
         signal();
     }
 
-    /// Fails, whatever comes of the files that the store has taken. Needs no memory where it can do
-    /// without: the heap may be full.
+    /// Fails for all blocks, whatever comes of the files that the store has taken. Needs no memory:
+    /// the heap may be full.
     void failStart() {
         synchronized (this) {
-            if (firstFailure.isEmpty()) {
-                firstFailure = NOT_STARTED;
-            }
+            notStarted = true;
             next = files.size();
             notifyAll();
         }
@@ -210,6 +206,9 @@ final class DiskJob implements BlockCallback {
     synchronized Completion.Result result() {
         if (revoked) {
             return new Completion.Revoked();
+        }
+        if (notStarted) { // names no block, which stands for all
+            return new Completion.Failed(NOT_STARTED, List.of());
         }
         if (firstFailure.isEmpty()) {
             return new Completion.Completed(bytes);

@@ -27,8 +27,8 @@ final class BlockWriter {
     /// would round the room of a large write up to a power of two and keep the rest from others
     /// until the file is closed: files of 4 MiB and a header would lie 8 MiB apart, and some in two
     /// pieces. Written to the page cache, ext4 would set room aside for each page of 4 KiB by
-    /// itself, which takes a fifth of the time of the write. Smaller files are packed, and gain
-    /// nothing.
+    /// itself, which takes up to a fifth of the time of the write (files of 256 KiB gain nothing).
+    /// Smaller files are packed.
     private static final long LEAST_ALLOCATED = 128 << 10;
 
     private final StoreCore core;
@@ -260,8 +260,9 @@ final class BlockWriter {
             }
             handle = core.calls().createNew(temp, direct);
             if (handle >= 0 && bytes >= LEAST_ALLOCATED) {
-                // What it is short of, the write will tell. Of a file in the page cache a power cut
-                // leaves the length that had been written then, so that a scan finds it cut.
+                // What it is short of, the write will tell. A file of the page cache does not get
+                // its
+                // length before its bytes, so that a power cut leaves fewer that look complete.
                 core.calls().allocate(handle, bytes, !direct);
             }
         }

@@ -130,6 +130,31 @@ class DiskFeedTest {
         }
     }
 
+    /// Although some of them are known to have failed: the others were not handed on.
+    @Test
+    void aJobThatCouldNotBeHandedOnFailsForAllItsBlocks() {
+        var hang = new CountDownLatch(1);
+        try (var store = open()) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("createNew")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var job = save(store, 5, 20, true);
+            assertThat(job.feed()).as("the store takes all of it").isFalse();
+            job.failStart();
+            assertThat(job.ended()).as("a file is being written").isFalse();
+            hang.countDown();
+            assertThat(job.awaitEnd(Deadline.in(PATIENCE))).isTrue();
+            assertThat(job.result())
+                    .isInstanceOfSatisfying(
+                            Completion.Failed.class,
+                            failed -> assertThat(failed.blocks()).isEmpty());
+        }
+    }
+
     private static void await(CountDownLatch latch) {
         try {
             assertThat(latch.await(60, TimeUnit.SECONDS)).isTrue();

@@ -10,12 +10,13 @@ import io.kvferry.toolkit.disk.PathText;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 class EvictionLockTest {
@@ -50,23 +51,28 @@ class EvictionLockTest {
         calls.close(handle);
     }
 
-    /// Its caller tries again until its deadline, and would do so without a pause.
-    @Test
-    void waitsForAnInterruptedThread() throws Exception {
+    /// Its caller tries again until its deadline, and would do so without a pause. The lock may be
+    /// a thread's of this process or another process's.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void anInterruptedThreadWaits(boolean within) throws Exception {
         Path file = folder.resolve("lock");
         long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
-        try (var lock = new EvictionLock(FileCalls.ofPlatform(), file)) {
-            assertThat(lock.lock(limit)).isTrue();
-            var asked = new CountDownLatch(1);
-            var got =
-                    CompletableFuture.supplyAsync(() -> {
-                        Thread.currentThread().interrupt();
-                        asked.countDown();
-                        return lock.lock(limit) && Thread.interrupted();
-                    });
-            asked.await();
-            Thread.sleep(50);
-            lock.unlock(false);
+        try (var lock = new EvictionLock(FileCalls.ofPlatform(), file);
+                var other = new EvictionLock(FileCalls.ofPlatform(), file)) {
+            var holder = within ? lock : other;
+            assertThat(holder.lock(limit)).isTrue();
+            var got = new CompletableFuture<Boolean>();
+            var thread =
+                    Thread.ofPlatform()
+                            .start(() -> {
+                                Thread.currentThread().interrupt();
+                                got.complete(lock.lock(limit) && Thread.interrupted());
+                            });
+            while (thread.getState() != Thread.State.TIMED_WAITING) {
+                assertThat(thread.isAlive() && limit - System.nanoTime() > 0).as("waits").isTrue();
+            }
+            holder.unlock(false);
             assertThat(got.get(60, TimeUnit.SECONDS)).isTrue();
         }
     }
