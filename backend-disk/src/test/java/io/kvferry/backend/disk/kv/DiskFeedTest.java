@@ -94,13 +94,7 @@ class DiskFeedTest {
     void everyJobEndsAlthoughTheStoreRefusesAFileOfTheOneBefore() throws Exception {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("createNew")) {
-                            await(hang);
-                        }
-                        return 0;
-                    };
+            holdWrites(hang);
             var jobs = new ArrayList<DiskJob>();
             jobs.add(save(store, 0, 2, false)); // one in service, one in the queue
             jobs.add(save(store, 1, 1, true));
@@ -135,13 +129,7 @@ class DiskFeedTest {
     void aJobThatCouldNotBeHandedOnFailsForAllItsBlocks() {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("createNew")) {
-                            await(hang);
-                        }
-                        return 0;
-                    };
+            holdWrites(hang);
             var job = save(store, 5, 20, true);
             assertThat(job.feed()).as("the store takes all of it").isFalse();
             job.failStart();
@@ -153,6 +141,16 @@ class DiskFeedTest {
                             Completion.Failed.class,
                             failed -> assertThat(failed.blocks()).isEmpty());
         }
+    }
+
+    private void holdWrites(CountDownLatch until) {
+        calls.hook =
+                (call, _) -> {
+                    if (call.equals("createNew")) {
+                        await(until);
+                    }
+                    return 0;
+                };
     }
 
     private static void await(CountDownLatch latch) {
