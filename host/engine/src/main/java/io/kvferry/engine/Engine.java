@@ -12,6 +12,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.observe.CacheEvent;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import org.jspecify.annotations.Nullable;
 
@@ -31,6 +33,9 @@ import java.util.function.Consumer;
 /// thread.
 public final class Engine implements AutoCloseable {
     private static final int WARM_UP_TOKENS = 8;
+
+    /// Enough for the JDK's SHA-256 to be compiled.
+    private static final int WARM_UP_HASHES = 1024;
 
     private final Model model;
     private final KvCacheSpec cache;
@@ -103,8 +108,8 @@ public final class Engine implements AutoCloseable {
 
     /// Generates two tokens behind a prompt of its own, so that a client's first request does not
     /// wait until the classes of scheduler, ranks and runner are loaded. The prompt is shorter than
-    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. After
-    /// [#start].
+    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. Hashes blocks
+    /// as those of a long prompt, too. After [#start].
     ///
     /// @return whether it was done before the deadline; false also where blocks are too short, and
     ///   of an engine that only encodes
@@ -116,6 +121,7 @@ public final class Engine implements AutoCloseable {
         var prompt = new int[tokens];
         Arrays.fill(prompt, 1);
         var sampling = SamplingParams.greedy(2).withIgnoreEos(true);
+        hashBlocks();
         try {
             var request = submit(GenerationRequest.of(prompt, sampling));
             var outcome = request.await(limit);
@@ -126,6 +132,13 @@ public final class Engine implements AutoCloseable {
         } catch (KvFerryException e) {
             return false; // a client that asks for the same is told why
         }
+    }
+
+    private void hashBlocks() {
+        var hasher = BlockHasher.of(namespace);
+        var chain = new HashChain(hasher.root(""), WARM_UP_HASHES);
+        var tokens = new int[WARM_UP_HASHES * namespace.blockTokens()];
+        hasher.extend(chain, tokens, WARM_UP_HASHES, BlockHasher.Extra.NONE);
     }
 
     /// Runs one step on the calling thread; only without [#start].

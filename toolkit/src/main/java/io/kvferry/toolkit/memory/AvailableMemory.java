@@ -9,6 +9,7 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.StringTokenizer;
 
 /// How much memory this process can take before the kernel has to end a process: what the host has
 /// left, or what a control group (a container) that it is in still permits, whichever is less.
@@ -108,9 +109,13 @@ public record AvailableMemory(long bytes, String bound) {
 
     private static long field(Path file, String name, long unit) {
         for (var line : lines(file)) {
-            var words = line.split("\\s+", -1);
-            if (words.length > 1 && words[0].equals(name)) {
-                return parse(words[1], unit);
+            if (!line.startsWith(name)) {
+                continue;
+            }
+            // No regular expression: this is asked where memory grows within a request.
+            var words = new StringTokenizer(line);
+            if (words.nextToken().equals(name) && words.hasMoreTokens()) {
+                return parse(words.nextToken(), unit);
             }
         }
         return Long.MAX_VALUE;

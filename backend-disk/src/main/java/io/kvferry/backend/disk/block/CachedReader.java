@@ -60,7 +60,9 @@ public final class CachedReader {
         if (!isCached(handle, end)) {
             return false;
         }
-        staging.ensure(headerBytes + PIECE_BYTES);
+        // No more than one page for the header and for the padding, except where a piece of the
+        // payload goes nowhere: the first load of a thread would wait for memory otherwise.
+        staging.ensure(headerBytes + (PayloadScatter.hasUnwanted(segments) ? PIECE_BYTES : 0));
         list.clear();
         list.add(staging.memory().address(), headerBytes);
         if (read(list, handle, 0) < headerBytes
@@ -94,7 +96,8 @@ public final class CachedReader {
             long headerBytes,
             long end) {
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
-        long unwanted = staging.memory().address(); // where nobody needs the header any more
+        long padding = staging.memory().address(); // where nobody needs the header any more
+        long unwanted = padding + headerBytes;
         crc.reset();
         scatter.reset();
         for (long at = headerBytes; at < end; ) {
@@ -102,7 +105,7 @@ public final class CachedReader {
             long payload = Math.clamp(payloadEnd - at, 0, PIECE_BYTES);
             long listed = scatter.list(list, payload, segments, unwanted);
             if (at + listed >= payloadEnd) {
-                list.add(unwanted + listed, end - at - listed); // padding, to see that it is there
+                list.add(padding, end - at - listed); // to see that it is there
             }
             long got = task.deadlineNanos() - System.nanoTime() > 0 ? read(list, handle, at) : 0;
             if (got <= 0) {

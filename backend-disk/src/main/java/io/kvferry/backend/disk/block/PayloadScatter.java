@@ -15,6 +15,16 @@ final class PayloadScatter {
     private int segment;
     private long within;
 
+    /// Whether there is a part that the caller does not want.
+    static boolean hasUnwanted(List<MemorySegment> segments) {
+        for (int i = 0; i < segments.size(); i++) {
+            if (segments.get(i).isReadOnly()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     /// Starts at the first byte again.
     void reset() {
         segment = 0;

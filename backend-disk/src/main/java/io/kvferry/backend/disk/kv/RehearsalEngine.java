@@ -61,12 +61,13 @@ final class RehearsalEngine implements AutoCloseable {
     private static final int BLOCK_TOKENS = 16;
 
     /// Of one layer. A run of two blocks is then a file that is read in pieces.
-    private static final int BLOCK_BYTES = 8 << 10;
+    private static final int BLOCK_BYTES = 4 << 10;
 
     private static final int RUN = 2;
 
-    /// Whole runs, and a block behind them.
-    private static final int BLOCKS = 4 * RUN + 1;
+    /// Whole runs, and a block behind them: files enough for what runs for each of them to be
+    /// compiled, and prompts few enough for what runs for each of those not to take long.
+    private static final int BLOCKS = 32 * RUN + 1;
 
     private static final int TOKENS = BLOCKS * BLOCK_TOKENS + 1;
 
@@ -118,7 +119,7 @@ final class RehearsalEngine implements AutoCloseable {
         extra.put("run_blocks", RUN);
         extra.put("load", like.string("load").equals("sync") ? "sync" : "async");
         extra.put("direct", "off");
-        extra.put("capacity", 64 << 20);
+        extra.put("capacity", 64 << 20); // of the later prompts each evicts an earlier one
         extra.put("reserve", 64 << 20);
         extra.put("read_threads", 1);
         extra.put("write_threads", 2);

@@ -80,6 +80,14 @@ class RehearsalTest {
     }
 
     @Test
+    void goesOnWhenItsFolderIsFull() throws Exception {
+        var before = diskThreads();
+        int prompts = 12; // of 8 MiB each, in 64 MiB
+        Rehearsal.handOff(options(Map.of()), folder, prompts, Deadline.in(PATIENCE));
+        assertNothingLeft(before);
+    }
+
+    @Test
     void aProcessThatEndsMeanwhileLeavesNothing() throws Exception {
         var limit = Deadline.in(PATIENCE);
         boolean tidy = false;
