@@ -171,7 +171,7 @@ public final class DiskBenchmark extends Benchmark {
                 quick ? 10_000 : 100_000);
     }
 
-    private void refuseWhatFitsNot(Wanted wanted) {
+    private void refuseWhatDoesNotFit(Wanted wanted) {
         if (wanted.rounds() < 5) {
             throw refusal("--rounds 5 or more: of fewer a median says nothing");
         }
@@ -217,7 +217,7 @@ public final class DiskBenchmark extends Benchmark {
         refuseUnknown("--fs", systems, List.of("here", "loop"));
         refuseUnknown("--io", io, List.of("direct", "buffered"));
         var wanted = wanted();
-        refuseWhatFitsNot(wanted);
+        refuseWhatDoesNotFit(wanted);
         Files.createDirectories(dir);
         var limits = new ArrayList<FileLimit>();
         Fio.find().ifPresent(limits::add);

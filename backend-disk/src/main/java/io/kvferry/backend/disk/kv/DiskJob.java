@@ -39,6 +39,10 @@ final class DiskJob implements BlockCallback {
     private int inFlight;
     private boolean revoked;
     private boolean notStarted;
+
+    /// Why nothing more is handed on.
+    private Optional<Failure> aborted = Optional.empty();
+
     private long bytes;
     private Optional<Failure> firstFailure = Optional.empty();
 
@@ -87,9 +91,7 @@ final class DiskJob implements BlockCallback {
             }
             if (!offer(item)) {
                 synchronized (this) {
-                    next = item;
-                    inFlight--;
-                    notifyAll();
+                    refused(item);
                 }
                 signal(); // it may have been revoked meanwhile
                 return false;
@@ -97,6 +99,17 @@ final class DiskJob implements BlockCallback {
         }
         signal();
         return true;
+    }
+
+    /// The store takes no more for now; the job may have been given up meanwhile.
+    private void refused(int item) {
+        inFlight--;
+        if (aborted.isPresent()) {
+            fail(item, aborted.get());
+        } else if (!notStarted) {
+            next = item;
+        }
+        notifyAll();
     }
 
     private void signal() {
@@ -175,6 +188,7 @@ final class DiskJob implements BlockCallback {
     /// Gives up what was not handed on yet.
     void abort(Failure failure) {
         synchronized (this) {
+            aborted = Optional.of(failure);
             failRest(failure);
             notifyAll();
         }

@@ -64,6 +64,7 @@ final class DiskScheduler implements SchedulerConnector {
     /// is saved: it could be removed with the rest.
     private final AtomicInteger resets = new AtomicInteger();
 
+    private boolean closed;
     private DiskPlan plan = DiskPlan.empty();
     private Optional<DiskSaves> saves = Optional.empty();
     private List<CacheEvent> events = new ArrayList<>();
@@ -314,6 +315,11 @@ final class DiskScheduler implements SchedulerConnector {
     }
 
     private void startClearing(CompletableFuture<Boolean> done) {
+        if (closed) { // with saves under way; the folder may be another connector's by now
+            resets.decrementAndGet();
+            done.complete(false);
+            return;
+        }
         try {
             Thread.ofPlatform().daemon().name("disk-reset").start(() -> clear(done));
         } catch (Throwable e) { // no memory for a thread
@@ -329,7 +335,7 @@ final class DiskScheduler implements SchedulerConnector {
             store.clear();
             all = true;
         } catch (KvFerryException _) {
-            all = false; // the folder could not be read to its end
+            all = false; // the folder could not be read to its end, or this was closed
         } finally {
             resets.decrementAndGet();
             done.complete(all);
@@ -360,6 +366,7 @@ final class DiskScheduler implements SchedulerConnector {
     @Override
     public void close() {
         rehearsal.ifPresent(Rehearsal::await);
+        closed = true;
         saves.ifPresent(DiskSaves::close);
         requests.clear();
         store.close();

@@ -38,7 +38,8 @@ import java.util.List;
 ///   the request is free from then on.
 /// - Of a prefix whose blocks were used together the deepest are evicted first, by whichever
 ///   process and after whichever restart.
-/// - Steady state makes no garbage: requests, buffers, paths and the catalog are reused.
+/// - Steady state makes no garbage: requests, buffers, paths and the catalog are reused. An
+///   eviction makes an object where a listener hears of it, a sealed file the array of its seal.
 ///
 /// Threading: all methods may be called from any thread. Callbacks come from I/O threads or the
 /// deadline thread.
@@ -305,9 +306,9 @@ public final class BlockStore implements AutoCloseable {
     ///
     /// @return blocks deleted
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when a folder cannot be read, or a file not
-    ///   be deleted
+    ///   be deleted; [ErrorCode#CLOSED] when the store is closed meanwhile. Some are deleted then
     public long clear() {
-        return core.clear();
+        return core.clear(this::isClosed);
     }
 
     public StoreStats stats() {

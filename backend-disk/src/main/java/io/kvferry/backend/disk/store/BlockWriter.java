@@ -260,7 +260,7 @@ final class BlockWriter {
             }
             handle = core.calls().createNew(temp, direct);
             if (handle >= 0 && bytes >= LEAST_ALLOCATED) {
-                // What it is short of, the write will tell. In the page cache it gets no length
+                // Without enough room the write fails. In the page cache the file gets no length
                 // before its bytes, so that a power cut leaves fewer that look complete.
                 core.calls().allocate(handle, bytes, !direct);
             }

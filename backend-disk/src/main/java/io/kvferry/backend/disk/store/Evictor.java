@@ -67,7 +67,7 @@ final class Evictor {
             if (turn <= 0) {
                 return none(reuse, reused);
             }
-            // While another thread deletes, room may come without a deletion of ours.
+            // While another thread deletes, there may be room before this one gets the lock.
             if (lock.lock(System.nanoTime() + turn)) {
                 boolean evicted = false;
                 boolean evicting = false;
@@ -182,11 +182,15 @@ final class Evictor {
             if (!catalog.evict(victim, bytes)) {
                 continue; // pinned or used meanwhile
             }
-            if (rc == 0 && reuse != null && status.bytes() == bytes) {
-                victimReused = calls.rename(path, reuse) == 0;
+            int unlinked;
+            try {
+                if (rc == 0 && reuse != null && status.bytes() == bytes) {
+                    victimReused = calls.rename(path, reuse) == 0;
+                }
+                unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
+            } finally { // the catalog suppresses what scans see until then
+                catalog.evicted();
             }
-            int unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
-            catalog.evicted();
             boolean file = !Errno.isGone(-rc) && rc != -Errno.NOT_REGULAR;
             if (file && unlinked < 0 && !Errno.isGone(-unlinked)) {
                 kept++; // such as in a folder that is read-only: its bytes are still taken

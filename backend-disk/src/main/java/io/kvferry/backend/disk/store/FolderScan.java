@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
@@ -28,6 +29,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 
 /// Compares the catalog with the folder. Only subfolders whose entries changed are listed, and only
 /// files that were not known are looked at.
@@ -289,21 +291,36 @@ final class FolderScan {
         return Math.min(now, known.toMillis()) <= oldest || known.toMillis() > latest;
     }
 
-    /// Deletes every block, and what was set aside; answers how many blocks.
-    long clear() {
+    /// Deletes every block, and what was set aside; answers how many blocks. The catalog forgets
+    /// all of them, also when only some could be deleted; the next scan finds the others.
+    ///
+    /// @param closed asked before each deletion whether the store is closed, whose folder the next
+    ///   store may use
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO], or [ErrorCode#CLOSED]
+    long clear(BooleanSupplier closed) {
         var deleted = new long[1];
-        for (int i = 0; i < StoreFolder.FOLDERS; i++) {
-            forEachFile(
-                    core.folder().subfolder(i),
-                    file -> {
-                        if (!StoreFolder.isMark(file)
-                                && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
-                                && Files.deleteIfExists(file)) {
-                            deleted[0]++;
-                        }
-                    });
+        try {
+            for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+                forEachFile(
+                        core.folder().subfolder(i),
+                        file -> {
+                            if (closed.getAsBoolean()) {
+                                throw new KvFerryException(
+                                        ErrorCode.CLOSED,
+                                        "block store "
+                                                + core.folder().folder()
+                                                + " was closed before all blocks were deleted");
+                            }
+                            if (!StoreFolder.isMark(file)
+                                    && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                                    && Files.deleteIfExists(file)) {
+                                deleted[0]++;
+                            }
+                        });
+            }
+        } finally {
+            core.catalog().clear().forEach(core::removed);
         }
-        core.catalog().clear().forEach(core::removed);
         forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];
     }

@@ -28,7 +28,11 @@ final class Janitor implements Runnable {
     private boolean failed;
     private long writtenSinceScan;
     private boolean evictionWanted;
+    private boolean lookWanted;
+
+    /// Whether or not others use the folder: they may have closed it since.
     private boolean scanWanted;
+
     private boolean stopped;
 
     Janitor(StoreCore core, FolderScan scan) {
@@ -89,11 +93,14 @@ final class Janitor implements Runnable {
                 return Work.EVICT;
             }
             long scanDue = interval - (now - lastScan);
-            long lookDue = scanWanted ? LEAST_SCAN_NANOS - (now - lastLook) : scanDue;
+            boolean wanted = scanWanted || lookWanted;
+            long lookDue = wanted ? LEAST_SCAN_NANOS - (now - lastLook) : scanDue;
             if (scanDue <= 0 || lookDue <= 0) {
+                Work work = scanDue <= 0 || scanWanted ? Work.SCAN : Work.LOOK;
                 scanWanted = false;
+                lookWanted = false;
                 writtenSinceScan = 0;
-                return scanDue <= 0 ? Work.SCAN : Work.LOOK;
+                return work;
             }
             TimeUnit.NANOSECONDS.timedWait(this, Math.min(scanDue, lookDue));
         }
@@ -103,7 +110,7 @@ final class Janitor implements Runnable {
         Work work = due;
         if (work == Work.LOOK) {
             lastLook = System.nanoTime();
-            // What this process writes it knows; a scan costs time and garbage.
+            // The catalog knows what this process wrote; a scan costs time and garbage.
             work = others() ? Work.SCAN : Work.NOTHING;
         }
         if (work == Work.SCAN) {
@@ -137,14 +144,15 @@ final class Janitor implements Runnable {
                 evictionWanted = true;
                 notifyAll();
             }
-            if (writtenSinceScan > scanAfterBytes && !scanWanted) {
-                scanWanted = true;
+            if (writtenSinceScan > scanAfterBytes && !lookWanted) {
+                lookWanted = true;
                 notifyAll();
             }
         }
     }
 
-    /// Asks for a scan soon.
+    /// Asks for a scan soon: files are gone that the catalog still has, or the other way round,
+    /// such as when another process has evicted.
     synchronized void wantScan() {
         if (!scanWanted) {
             scanWanted = true;

@@ -31,6 +31,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.function.BooleanSupplier;
 
 /// What the stores of one process on one folder share: the catalog, the scans of the folder, and
 /// eviction. Ranks and the scheduler half then look at the folder once, and each knows what the
@@ -303,6 +304,9 @@ final class StoreCore {
     /// all blocks are deleted. One that cannot be renamed is a miss until it is written again.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
+        if (Errno.isGone(-rc) && folder.makeBad(publisher)) { // the file is gone, or that folder
+            rc = calls.rename(names.file(digest), names.bad(digest));
+        }
         if (rc == 0 || Errno.isGone(-rc)) { // another reader was first
             forget(digest);
         } else {
@@ -418,7 +422,19 @@ final class StoreCore {
         }
     }
 
-    long clear() {
-        return scan.clear();
+    /// Deletes every block.
+    ///
+    /// @param closed whether the store that asked is closed
+    long clear(BooleanSupplier closed) {
+        boolean whole = false;
+        try {
+            long deleted = scan.clear(closed);
+            whole = true;
+            return deleted;
+        } finally {
+            if (!whole) {
+                janitor.wantScan(); // finds what is left
+            }
+        }
     }
 }

@@ -138,6 +138,17 @@ final class StoreFolder {
         }
     }
 
+    /// Makes the folder of files that the medium could not read again if it was deleted; whether it
+    /// is there.
+    boolean makeBad(FilePublisher publisher) {
+        try {
+            new FolderMaker(publisher).make(bad);
+            return true;
+        } catch (KvFerryException _) {
+            return false;
+        }
+    }
+
     /// Brings the names of the folders above those of the blocks to the medium if the store is
     /// strict, whoever made them.
     ///
@@ -377,7 +388,7 @@ final class StoreFolder {
         }
 
         /// Where a file that cannot be read is set aside: one of sixteen names, so that these files
-        /// stay few; one that is there goes.
+        /// stay few; a file that has the name is replaced.
         MemorySegment bad(KeyDigest digest) {
             nibble(badFile, badFile.byteSize() - 2, digest.a());
             return badFile;

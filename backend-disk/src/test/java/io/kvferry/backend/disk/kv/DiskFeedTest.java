@@ -7,6 +7,8 @@ import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
@@ -19,6 +21,8 @@ import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.nio.file.Path;
@@ -28,6 +32,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// Jobs that wait for room, some of whose files the store refuses for good: those of group 1 are
 /// larger than it takes.
@@ -140,6 +145,57 @@ class DiskFeedTest {
                     .isInstanceOfSatisfying(
                             Completion.Failed.class,
                             failed -> assertThat(failed.blocks()).isEmpty());
+        }
+    }
+
+    /// Wherever that falls into the handing on of a file that the store refuses.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aJobThatIsGivenUpWhileItIsFedHandsOnNothingMore(boolean aborted) throws Exception {
+        var hang = new CountDownLatch(1);
+        try (var store = open()) {
+            var held = new CountDownLatch(1);
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("createNew")) {
+                            held.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var before = save(store, 0, 20, false);
+            feed.add(before);
+            await(held);
+            feed.run(); // one in service, one in the queue
+            for (int i = 0; i < 200; i++) {
+                var job = save(store, 1, 3, false);
+                var over = new AtomicBoolean();
+                var feeder =
+                        Thread.ofPlatform()
+                                .start(() -> {
+                                    while (!over.get()) {
+                                        job.feed();
+                                    }
+                                });
+                for (int spin = 0; spin < 50 * i; spin++) {
+                    Thread.onSpinWait();
+                }
+                if (aborted) {
+                    job.abort(new Failure(ErrorCode.CLOSED, "a test"));
+                } else {
+                    job.failStart();
+                }
+                over.set(true);
+                feeder.join();
+                assertThat(job.ended()).isTrue();
+                var failed = (Completion.Failed) job.result();
+                var positions =
+                        failed.blocks().stream()
+                                .flatMapToInt(group -> Arrays.stream(group.positions()));
+                assertThat(positions).hasSize(aborted ? 3 : 0); // without any: all
+            }
+            hang.countDown();
+            assertThat(before.awaitEnd(Deadline.in(PATIENCE))).isTrue();
         }
     }
 

@@ -118,4 +118,16 @@ class ResetTest {
         engine.settle(LIMIT);
         assertThat(BlockFiles.under(root)).as("of the one that ran on").hasSize(BLOCKS);
     }
+
+    /// It would delete what another connector saves in the folder then.
+    @Test
+    void aResetThatWaitsForSavesIsGivenUpWhenItsConnectorIsClosed() throws Exception {
+        disk.holdSaves();
+        engine.prefill(admit("r", prompt(1)), 100);
+        assertThat(engine.openLeases()).as("of the save under way").isNotEmpty();
+        var reset = engine.scheduler().resetCache(Deadline.in(LIMIT)).toCompletableFuture();
+        assertThat(reset).isNotDone();
+        engine.scheduler().close();
+        assertThat(reset.get()).isFalse();
+    }
 }

@@ -274,7 +274,7 @@ class CallOutTest {
             while (asked.get() < 2
                     && store.core().janitorThread().isAlive()
                     && limit - System.nanoTime() > 0) {
-                store.core().noteOthers(true);
+                store.core().wrote(store.config().space().quotaBytes());
                 Thread.sleep(20);
             }
             calls.hook = FaultInjectingCalls.PASS;

@@ -5,10 +5,13 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 import static io.kvferry.backend.disk.store.StoreDriver.empty;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.space.FolderUsers;
@@ -16,12 +19,16 @@ import io.kvferry.toolkit.disk.space.FolderUsers;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 
 /// Stores that are closed while a load reads, and opened while another folder hangs.
 class ClosingTest {
@@ -154,6 +161,29 @@ class ClosingTest {
             }
         } catch (InterruptedException e) {
             throw new IllegalStateException(e);
+        }
+    }
+
+    /// What it has deleted by then is not promised to the other stores of the folder.
+    @Test
+    void aStoreThatIsBeingEmptiedStopsWhenItIsClosed() {
+        var config = StoreDriver.config(root);
+        var keys = IntStream.range(0, 10).mapToObj(i -> BlockKey.of("k" + i)).toList();
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            keys.forEach(key -> new StoreDriver(store).save(key, block(1, 100)));
+            var left = new AtomicInteger(4);
+            assertThatThrownBy(() -> store.core().clear(() -> left.getAndDecrement() == 0))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.CLOSED));
+            assertThat(keys)
+                    .filteredOn(key -> Files.exists(StoreDriver.file(config, key)))
+                    .hasSize(6);
+            assertThat(keys)
+                    .filteredOn(key -> new StoreDriver(store).locate(List.of(key)) == 1)
+                    .allSatisfy(key -> assertThat(StoreDriver.file(config, key)).exists())
+                    .hasSize(6);
+            StoreDriver.assertKnowsItsBytes(store);
         }
     }
 }

@@ -390,4 +390,54 @@ class EvictionTest {
             assertThat(one.stats().usedBytes()).isEqualTo(other.stats().usedBytes());
         }
     }
+
+    /// It is gone by the time that this one looks whether others use the folder.
+    @Test
+    void looksAtTheFolderAfterAnotherProcessHasEvictedAndLeft() {
+        var config = config(2 * LENGTH, 1, 1);
+        try (var one = open(config)) {
+            save(one, prompt("a"));
+            save(one, prompt("b"));
+            try (var other = open(config)) {
+                save(other, prompt("c"));
+            }
+            int scans = one.core().scans();
+            save(one, prompt("d").subList(0, 1));
+            long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+            while (one.core().scans() == scans) {
+                assertThat(limit - System.nanoTime()).as("time for a scan").isPositive();
+                LockSupport.parkNanos(1_000_000);
+            }
+            StoreDriver.assertKnowsItsBytes(one);
+        }
+    }
+
+    /// Such as for want of memory, in the middle of a deletion.
+    @Test
+    void seesTheFileOfAnotherProcessThatItEvictedItselfAfterADeletionThatThrew() {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = config(LENGTH, 1, 1);
+        try (var one = BlockStore.open(config, StoreListener.NONE, calls)) {
+            save(one, prompt("first"));
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("unlink")) {
+                            throw new OutOfMemoryError("of a test");
+                        }
+                        return 0;
+                    };
+            new StoreDriver(one).save(BlockKey.of("large"), StoreDriver.block(1, 5000));
+            calls.hook = FaultInjectingCalls.PASS;
+            one.core().scan();
+            var prompt = prompt("second");
+            save(one, prompt);
+            save(one, List.of(BlockKey.of("one more")));
+            var evicted = prompt.stream().filter(key -> !there(one, key)).toList();
+            assertThat(evicted).as("the last eviction").hasSize(1);
+            try (var other = open(config)) {
+                save(other, evicted);
+            }
+            assertThat(new StoreDriver(one).locate(evicted)).isEqualTo(1);
+        }
+    }
 }

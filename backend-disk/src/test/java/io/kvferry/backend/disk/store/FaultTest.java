@@ -136,6 +136,23 @@ class FaultTest {
                 };
     }
 
+    /// By somebody who wanted its room.
+    @Test
+    void setsAFileAsideAlthoughTheFolderForThatWasDeleted() throws Exception {
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            Files.delete(store.core().folder().bad());
+            failLooks();
+            assertThat(driver.locate(List.of(key))).isZero();
+            assertThat(StoreDriver.file(config, key)).doesNotExist();
+            assertThat(store.core().folder().bad()).isNotEmptyDirectory();
+            assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
     @Test
     void setsAFileAsideThatALookupCannotLookAt() {
         var config = StoreDriver.looking(StoreDriver.config(root));

@@ -19,11 +19,16 @@ import io.kvferry.toolkit.safetensors.TensorType;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.AbstractList;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -160,5 +165,35 @@ class ExampleFolderTest {
         try (var left = Files.list(root)) {
             assertThat(left).containsExactly(root.resolve("d"));
         }
+    }
+
+    /// vLLM writes files in place, also those that are mapped here.
+    @Test
+    void aFileThatIsCutWhileItIsReadIsAStorageFailure() {
+        folder("m").write("d", 32, blocks(true));
+        var target = blocks(false);
+        Path layer = root.resolve("d").resolve(GROUP.layers().getFirst() + ".safetensors");
+        var cutting =
+                new AbstractList<List<MemorySegment>>() {
+                    @Override
+                    public List<MemorySegment> get(int block) {
+                        try (var file = FileChannel.open(layer, StandardOpenOption.WRITE)) {
+                            file.truncate(0); // checked and mapped before
+                        } catch (IOException e) {
+                            throw new UncheckedIOException(e);
+                        }
+                        return target.get(block);
+                    }
+
+                    @Override
+                    public int size() {
+                        return target.size();
+                    }
+                };
+        assertThatThrownBy(() -> folder("m").read("d", 32, 0, cutting))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.STORAGE_IO))
+                .hasMessageContaining("was cut while it was read");
     }
 }

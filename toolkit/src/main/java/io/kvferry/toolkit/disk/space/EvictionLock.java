@@ -211,8 +211,9 @@ public final class EvictionLock implements AutoCloseable {
         try {
             if (evicted) {
                 count.set(ValueLayout.JAVA_LONG, 0, read() + 1);
-                calls.write(handle, count, 0, Long.BYTES, 0);
-                own++;
+                if (calls.write(handle, count, 0, Long.BYTES, 0) == Long.BYTES) {
+                    own++;
+                } // else, as on a full disk, others learn of it from their next scan
             }
         } finally {
             try {

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.PathText;
@@ -49,6 +50,26 @@ class EvictionLockTest {
             next.unlock(false);
         }
         calls.close(handle);
+    }
+
+    /// As on a full disk, when the count is written for the first time.
+    @Test
+    void anEvictionThatCouldNotBeNotedIsNotTakenForThatOfAnotherProcess() {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        try (var lock = new EvictionLock(calls, folder.resolve("lock"))) {
+            assertThat(lock.lock(limit)).isTrue();
+            lock.look(() -> {});
+            calls.hook = (call, _) -> call.equals("write") ? -Errno.ENOSPC : 0;
+            lock.unlock(true);
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(lock.lock(limit)).isTrue();
+            assertThat(lock.othersEvicted()).isFalse();
+            lock.unlock(true);
+            assertThat(lock.lock(limit)).isTrue();
+            assertThat(lock.othersEvicted()).isFalse();
+            lock.unlock(false);
+        }
     }
 
     /// Its caller tries again until its deadline, and would do so without a pause. The lock may be
