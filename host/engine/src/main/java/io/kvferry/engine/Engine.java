@@ -34,8 +34,11 @@ import java.util.function.Consumer;
 public final class Engine implements AutoCloseable {
     private static final int WARM_UP_TOKENS = 8;
 
-    /// Enough for the JDK's SHA-256 to be compiled.
-    private static final int WARM_UP_HASHES = 1024;
+    /// Enough for the JDK's SHA-256 to be compiled for good: its last compiler begins after some
+    /// 5,000 calls.
+    private static final int WARM_UP_PROMPTS = 8;
+
+    private static final int WARM_UP_BLOCKS = 1024;
 
     private final Model model;
     private final KvCacheSpec cache;
@@ -109,7 +112,7 @@ public final class Engine implements AutoCloseable {
     /// Generates two tokens behind a prompt of its own, so that a client's first request does not
     /// wait until the classes of scheduler, ranks and runner are loaded. The prompt is shorter than
     /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. Hashes blocks
-    /// as those of a long prompt, too. After [#start].
+    /// as those of long prompts, too. After [#start].
     ///
     /// @return whether it was done before the deadline; false also where blocks are too short, and
     ///   of an engine that only encodes
@@ -136,9 +139,11 @@ public final class Engine implements AutoCloseable {
 
     private void hashBlocks() {
         var hasher = BlockHasher.of(namespace);
-        var chain = new HashChain(hasher.root(""), WARM_UP_HASHES);
-        var tokens = new int[WARM_UP_HASHES * namespace.blockTokens()];
-        hasher.extend(chain, tokens, WARM_UP_HASHES, BlockHasher.Extra.NONE);
+        var tokens = new int[WARM_UP_BLOCKS * namespace.blockTokens()];
+        for (int prompt = 0; prompt < WARM_UP_PROMPTS; prompt++) {
+            var chain = new HashChain(hasher.root(""), WARM_UP_BLOCKS);
+            hasher.extend(chain, tokens, WARM_UP_BLOCKS, BlockHasher.Extra.NONE);
+        }
     }
 
     /// Runs one step on the calling thread; only without [#start].
