@@ -111,8 +111,9 @@ public final class Engine implements AutoCloseable {
 
     /// Generates two tokens behind a prompt of its own, so that a client's first request does not
     /// wait until the classes of scheduler, ranks and runner are loaded. The prompt is shorter than
-    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. Hashes blocks
-    /// as those of long prompts, too. After [#start].
+    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. Before that
+    /// it hashes the blocks of long prompts on the calling thread, for some tens of milliseconds.
+    /// After [#start].
     ///
     /// @return whether it was done before the deadline; false also where blocks are too short, and
     ///   of an engine that only encodes

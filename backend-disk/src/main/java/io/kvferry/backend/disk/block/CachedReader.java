@@ -60,8 +60,8 @@ public final class CachedReader {
         if (!isCached(handle, end)) {
             return false;
         }
-        // No more than one page for the header and for the padding, except where a piece of the
-        // payload goes nowhere: the first load of a thread would wait for memory otherwise.
+        // Room for the header and the padding only, except where a piece of the payload goes
+        // nowhere: the first load of a thread would wait for memory otherwise.
         staging.ensure(headerBytes + (PayloadScatter.hasUnwanted(segments) ? PIECE_BYTES : 0));
         list.clear();
         list.add(staging.memory().address(), headerBytes);

@@ -39,8 +39,8 @@ final class Rehearsal {
     /// For all of it; without an end by then the connector opens all the same.
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
-    /// Enough for most of what runs for each file to be compiled. The compilers work through what
-    /// fewer of them leave within the first hand-off, and take its processors.
+    /// Enough for most of what runs for each file to be compiled. With fewer, compilation continues
+    /// during the first hand-off and takes its processors.
     private static final int PROMPTS = 24;
 
     private static final String PREFIX = "kvferry-rehearsal-";

@@ -65,8 +65,8 @@ final class RehearsalEngine implements AutoCloseable {
 
     private static final int RUN = 2;
 
-    /// Whole runs, and a block behind them: files enough for what runs for each of them to be
-    /// compiled, and prompts few enough for what runs for each of those not to take long.
+    /// Whole runs, and a block behind them. A prompt of many files has the code that runs for each
+    /// file compiled in few prompts.
     private static final int BLOCKS = 32 * RUN + 1;
 
     private static final int TOKENS = BLOCKS * BLOCK_TOKENS + 1;
@@ -119,7 +119,7 @@ final class RehearsalEngine implements AutoCloseable {
         extra.put("run_blocks", RUN);
         extra.put("load", like.string("load").equals("sync") ? "sync" : "async");
         extra.put("direct", "off");
-        extra.put("capacity", 64 << 20); // of the later prompts each evicts an earlier one
+        extra.put("capacity", 64 << 20); // later prompts evict earlier ones
         extra.put("reserve", 64 << 20);
         extra.put("read_threads", 1);
         extra.put("write_threads", 2);

@@ -99,7 +99,7 @@ final class FolderScan {
                     Objects.requireNonNull(e.getCause()));
         } finally {
             if (!complete) {
-                Arrays.fill(listedAt, 0); // what was found is lost: all folders are listed again
+                listAll(); // what was found is lost
             }
         }
         found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
@@ -118,6 +118,11 @@ final class FolderScan {
                 core.catalog()
                         .sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
         gone.forEach(core::removed);
+    }
+
+    /// The next scan lists all folders, whether their entries have changed or not.
+    private synchronized void listAll() {
+        Arrays.fill(listedAt, 0);
     }
 
     /// For tests of what it costs: subfolders that the last scan listed.
@@ -320,6 +325,7 @@ final class FolderScan {
             }
         } finally {
             core.catalog().clear().forEach(core::removed);
+            listAll();
         }
         forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];

@@ -20,17 +20,23 @@ final class Janitor implements Runnable {
     /// Least time between two scans that were asked for.
     private static final long LEAST_SCAN_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
+    /// Longest pause after failures.
+    private static final long MOST_PAUSE_NANOS = TimeUnit.SECONDS.toNanos(30);
+
     private final StoreCore core;
     private final FolderScan scan;
     private final long scanAfterBytes;
     private long lastScan;
     private long lastLook;
     private boolean failed;
+    private long pause = LEAST_SCAN_NANOS;
     private long writtenSinceScan;
     private boolean evictionWanted;
+
+    /// A scan if others have the folder open.
     private boolean lookWanted;
 
-    /// Whether or not others use the folder: they may have closed it since.
+    /// A scan, whether or not others have the folder open.
     private boolean scanWanted;
 
     private boolean stopped;
@@ -48,12 +54,14 @@ final class Janitor implements Runnable {
         lastScan = System.nanoTime();
         lastLook = lastScan;
         while (true) {
+            Work work = Work.NOTHING;
             try {
-                Work work = await();
+                work = await();
                 if (work == Work.STOP) {
                     return;
                 }
                 turn(work);
+                pause = LEAST_SCAN_NANOS;
             } catch (InterruptedException _) {
                 continue; // a listener left the flag, which is cleared by now
             } catch (RuntimeException | Error e) { // tried again at the next turn
@@ -62,9 +70,16 @@ final class Janitor implements Runnable {
                         "block store {} could not be scanned or evicted from; tried again later",
                         core.folder().folder(),
                         e);
-                failed = true;
+                again(work);
             }
         }
+    }
+
+    /// After a pause that gets longer each time.
+    private synchronized void again(Work work) {
+        failed = true;
+        pause = Math.min(2 * pause, MOST_PAUSE_NANOS);
+        scanWanted |= work == Work.SCAN || work == Work.LOOK;
     }
 
     private enum Work {
@@ -80,7 +95,7 @@ final class Janitor implements Runnable {
     private synchronized Work await() throws InterruptedException {
         if (failed && !stopped) {
             failed = false;
-            TimeUnit.NANOSECONDS.timedWait(this, LEAST_SCAN_NANOS);
+            TimeUnit.NANOSECONDS.timedWait(this, pause);
         }
         long interval = core.config().times().scanInterval().toNanos();
         while (true) {

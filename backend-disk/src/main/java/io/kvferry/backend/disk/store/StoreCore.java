@@ -304,8 +304,11 @@ final class StoreCore {
     /// all blocks are deleted. One that cannot be renamed is a miss until it is written again.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
-        if (Errno.isGone(-rc) && folder.makeBad(publisher)) { // the file is gone, or that folder
-            rc = calls.rename(names.file(digest), names.bad(digest));
+        if (Errno.isGone(-rc)) { // the file is gone, or that folder
+            rc =
+                    folder.makeBad(publisher)
+                            ? calls.rename(names.file(digest), names.bad(digest))
+                            : -Errno.EIO;
         }
         if (rc == 0 || Errno.isGone(-rc)) { // another reader was first
             forget(digest);

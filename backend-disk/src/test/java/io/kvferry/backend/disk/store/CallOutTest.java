@@ -283,6 +283,29 @@ class CallOutTest {
         }
     }
 
+    /// Otherwise what is wanted at once comes with the next scan by the clock only, an hour later
+    /// here.
+    @Test
+    void aScanThatThrewIsTriedAgain() throws Exception {
+        try (var store = BlockStore.open(buffered(), StoreListener.NONE, calls)) {
+            var failures = new AtomicInteger(2);
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("openFolder") && failures.getAndDecrement() > 0) {
+                            throw new LinkageError("scripted");
+                        }
+                        return 0;
+                    };
+            int scans = store.core().scans();
+            store.core().noteOthers(true);
+            long limit = System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+            while (store.core().scans() < scans + 3 && limit - System.nanoTime() > 0) {
+                Thread.sleep(20);
+            }
+            assertThat(store.core().scans()).isGreaterThanOrEqualTo(scans + 3);
+        }
+    }
+
     /// Such as in a folder whose blocks on the medium cannot be read.
     @Test
     void countsAVictimThatCanNeitherBeLookedAtNorDeleted() {

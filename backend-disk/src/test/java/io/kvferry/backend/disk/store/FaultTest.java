@@ -153,6 +153,30 @@ class FaultTest {
         }
     }
 
+    /// It cannot be set aside, and must not be promised either.
+    @Test
+    void missesAFileThatCannotBeSetAside() throws Exception {
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, 5000));
+            Files.delete(store.core().folder().bad());
+            calls.hook =
+                    (call, _) ->
+                            switch (call) {
+                                case "read", "readCached" -> -Errno.EIO;
+                                case "makeFolder" -> -Errno.ENOSPC;
+                                default -> 0;
+                            };
+            assertThat(driver.load(key, empty(5000)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
+            assertThat(driver.locate(List.of(key))).isZero();
+            calls.hook = FaultInjectingCalls.PASS;
+            assertThat(driver.save(key, block(2, 5000))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+        }
+    }
+
     @Test
     void setsAFileAsideThatALookupCannotLookAt() {
         var config = StoreDriver.looking(StoreDriver.config(root));
