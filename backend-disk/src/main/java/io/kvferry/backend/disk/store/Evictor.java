@@ -188,7 +188,7 @@ final class Evictor {
                     victimReused = calls.rename(path, reuse) == 0;
                 }
                 unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
-            } finally { // the catalog suppresses what scans see until then
+            } finally { // until then lookups that see the file do not count
                 catalog.evicted();
             }
             boolean file = !Errno.isGone(-rc) && rc != -Errno.NOT_REGULAR;

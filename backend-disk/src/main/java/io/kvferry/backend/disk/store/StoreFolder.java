@@ -138,8 +138,7 @@ final class StoreFolder {
         }
     }
 
-    /// Makes the folder of files that the medium could not read again if it was deleted; whether it
-    /// is there.
+    /// If the folder for unreadable files was deleted, makes a new one; whether there is one.
     boolean makeBad(FilePublisher publisher) {
         try {
             new FolderMaker(publisher).make(bad);

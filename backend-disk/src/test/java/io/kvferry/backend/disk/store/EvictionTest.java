@@ -408,7 +408,7 @@ class EvictionTest {
         }
     }
 
-    /// Until the janitor has looked what its own writes have it look at: no calls for a second.
+    /// Until there were no calls for a second: the look that its own writes ask for is over.
     private static void awaitQuiet(FaultInjectingCalls calls) throws InterruptedException {
         long before;
         do {
