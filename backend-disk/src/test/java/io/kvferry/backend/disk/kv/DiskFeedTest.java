@@ -99,7 +99,7 @@ class DiskFeedTest {
     void everyJobEndsAlthoughTheStoreRefusesAFileOfTheOneBefore() throws Exception {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
-            holdWrites(hang);
+            holdWrites(new CountDownLatch(1), hang);
             var jobs = new ArrayList<DiskJob>();
             jobs.add(save(store, 0, 2, false)); // one in service, one in the queue
             jobs.add(save(store, 1, 1, true));
@@ -134,7 +134,7 @@ class DiskFeedTest {
     void aJobThatCouldNotBeHandedOnFailsForAllItsBlocks() {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
-            holdWrites(hang);
+            holdWrites(new CountDownLatch(1), hang);
             var job = save(store, 5, 20, true);
             assertThat(job.feed()).as("the store takes all of it").isFalse();
             job.failStart();
@@ -155,14 +155,7 @@ class DiskFeedTest {
         var hang = new CountDownLatch(1);
         try (var store = open()) {
             var held = new CountDownLatch(1);
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("createNew")) {
-                            held.countDown();
-                            await(hang);
-                        }
-                        return 0;
-                    };
+            holdWrites(held, hang);
             var before = save(store, 0, 20, false);
             feed.add(before);
             await(held);
@@ -199,10 +192,12 @@ class DiskFeedTest {
         }
     }
 
-    private void holdWrites(CountDownLatch until) {
+    /// @param held counted down when the first is held
+    private void holdWrites(CountDownLatch held, CountDownLatch until) {
         calls.hook =
                 (call, _) -> {
                     if (call.equals("createNew")) {
+                        held.countDown();
                         await(until);
                     }
                     return 0;
