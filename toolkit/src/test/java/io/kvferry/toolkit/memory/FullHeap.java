@@ -13,9 +13,12 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// For tests of what goes on after a heap was full: a JVM with a small heap, and what fills it.
 public final class FullHeap {
+    private static final int ARRAY_HEADER = 16;
+
     private FullHeap() {}
 
     /// Runs a program on this class path until it ends, which it must do by itself and well.
@@ -84,6 +87,69 @@ public final class FullHeap {
             return true;
         } finally {
             ballast.clear();
+        }
+    }
+
+    /// Something that is tried with less and less of a shortage of memory.
+    public interface Trial {
+        /// Called with memory enough.
+        void prepare();
+
+        /// Called with a few bytes of the heap left.
+        ///
+        /// @return whether all of it was done
+        boolean work();
+
+        /// Called with memory enough. Throws where what the work left is not as it must be.
+        ///
+        /// @param left bytes that the work had
+        void check(int left);
+    }
+
+    /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, so that
+    /// each of its allocations fails once, until it is done three times in turn.
+    ///
+    /// @param most bytes after which it must be done
+    /// @return how often it was not done
+    public static int sweep(int step, int most, Trial trial) {
+        var ballast = new ArrayDeque<byte[]>(1 << 17);
+        var reserve = new AtomicReference<byte[]>();
+        tried(1 << 20, reserve, ballast, trial); // with memory for all: classes are loaded
+        int failed = 0;
+        int done = 0;
+        for (int left = 0; done < 3; left += step) {
+            assertThat(left).as("bytes left, and not done").isLessThan(most);
+            boolean whole = tried(left, reserve, ballast, trial);
+            done = whole ? done + 1 : 0;
+            failed += whole ? 0 : 1;
+        }
+        return failed;
+    }
+
+    private static boolean tried(
+            int left, AtomicReference<byte[]> reserve, ArrayDeque<byte[]> ballast, Trial trial) {
+        trial.prepare();
+        reserve.set(new byte[left]);
+        boolean whole = leaving(reserve, ballast, trial);
+        ballast.clear();
+        trial.check(left);
+        return whole;
+    }
+
+    private static boolean leaving(
+            AtomicReference<byte[]> reserve, ArrayDeque<byte[]> ballast, Trial trial) {
+        for (int piece = 1 << 20; piece >= 16; ) {
+            try {
+                ballast.add(new byte[piece - ARRAY_HEADER]);
+            } catch (OutOfMemoryError _) {
+                piece /= 16; // each failure costs two collections
+            }
+        }
+        try {
+            reserve.set(null);
+            return trial.work();
+        } catch (OutOfMemoryError _) {
+            return false;
         }
     }
 }

@@ -7,7 +7,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /// Keys of objects that went, until they are taken. Bounded in number and in bytes, so that they
-/// fit into one message; who does not take them in time hears that any object may be gone.
+/// fit into one message; who does not take them in time hears that any object may be gone, and so
+/// it is where the heap has no memory for them.
 ///
 /// Threading: any thread; its monitor holds no other lock.
 public final class RemovedKeys {
@@ -28,15 +29,23 @@ public final class RemovedKeys {
         if (all || keys.size() == MOST || bytes + more > MOST_BYTES) {
             addAll();
         } else {
+            add(key, more);
+        }
+    }
+
+    private void add(String key, long more) {
+        try {
             keys.add(key);
             bytes += more;
+        } catch (OutOfMemoryError _) {
+            addAll();
         }
     }
 
     /// Any object may be gone.
     public synchronized void addAll() {
         all = true;
-        keys = new ArrayList<>();
+        keys.clear();
         bytes = 0;
     }
 
@@ -46,7 +55,8 @@ public final class RemovedKeys {
             return Removals.NONE;
         }
         var drained = new Removals(all, keys);
-        keys = new ArrayList<>();
+        var next = new ArrayList<String>();
+        keys = next;
         bytes = 0;
         all = false;
         return drained;

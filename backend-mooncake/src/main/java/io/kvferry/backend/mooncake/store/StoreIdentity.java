@@ -18,4 +18,19 @@ public record StoreIdentity(String tenant, String model, String layout) {
         Objects.requireNonNull(model, "model");
         Objects.requireNonNull(layout, "layout");
     }
+
+    // By hand: those that are generated take memory of the heap now and then, which may be short
+    // where objects are removed.
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof StoreIdentity identity
+                && tenant.equals(identity.tenant)
+                && model.equals(identity.model)
+                && layout.equals(identity.layout);
+    }
+
+    @Override
+    public int hashCode() {
+        return 31 * (31 * tenant.hashCode() + model.hashCode()) + layout.hashCode();
+    }
 }

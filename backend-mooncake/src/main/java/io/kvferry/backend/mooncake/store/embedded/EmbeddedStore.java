@@ -199,10 +199,10 @@ public final class EmbeddedStore implements AutoCloseable {
                 object.dropMemory(); // the copy on disk stays
                 return;
             }
-            puts.forget(object);
             if (!closed) { // a copy outlives the store
                 offloads.removed(object);
             }
+            puts.forget(object);
             objects.erase(object);
             object.freeMemory();
         });

@@ -231,7 +231,9 @@ final class Evictor {
             }
             return evicted;
         } finally {
-            locked.forEach(ObjectShard::unlock);
+            for (int i = 0; i < locked.size(); i++) { // without an iterator: memory may be short
+                locked.get(i).unlock();
+            }
         }
     }
 }

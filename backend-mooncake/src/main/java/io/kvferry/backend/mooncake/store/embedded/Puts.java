@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Predicate;
 
 /// The states of puts: started, ended or revoked, or replaced by a later one after a while.
 ///
@@ -111,22 +112,47 @@ final class Puts {
                             groupName,
                             options.hardPin(),
                             now);
-            if (!store.segments.place(object, size, options.preferredSegments())) {
-                leaveGroup(object);
+            if (!begin(object, options, pin, begun)) {
                 return noRoom(client, size, options);
             }
-            if (options.replicas() > 1) {
-                store.counters.partialAllocations.increment();
-            }
-            object.softPin = StoreTime.nanos(options.softPin());
-            object.pins = pin ? 1 : 0;
-            store.objects.add(object);
-            open.incrementAndGet();
-            begun.accept(object);
             return 0;
         } finally {
             shard.unlock();
         }
+    }
+
+    /// Gives an object a place in a segment and in the table, and tells the caller. Where one of
+    /// that fails, for want of memory on the heap too, nothing is left of the object. Under the
+    /// lock of its shard.
+    ///
+    /// @return false without room
+    private boolean begin(StoredObject object, PutOptions options, boolean pin, Begun begun) {
+        boolean added = false;
+        boolean done = false;
+        try {
+            object.softPin = StoreTime.nanos(options.softPin());
+            if (store.segments.place(object, object.size, options.preferredSegments())) {
+                store.objects.add(object);
+                added = true;
+                begun.accept(object);
+                object.pins = pin ? 1 : 0;
+                open.incrementAndGet();
+                done = true;
+            }
+        } finally {
+            if (added && !done) {
+                store.objects.erase(object);
+            } else if (!added) {
+                store.objects.leaveGroup(object);
+            }
+            if (!done) {
+                object.freeMemory();
+            }
+        }
+        if (done && options.replicas() > 1) {
+            store.counters.partialAllocations.increment();
+        }
+        return done;
     }
 
     private boolean hasHeap(String key, @Nullable String group) {
@@ -153,19 +179,28 @@ final class Puts {
                     groupName == null
                             ? null
                             : store.objects.group(new ObjectGroup.Name(identity, groupName));
-            var object =
-                    new StoredObject(
-                            identity,
-                            key,
-                            hash,
-                            size,
-                            writer,
-                            numbers.incrementAndGet(),
-                            now,
-                            hardPin,
-                            group);
-            if (group == null || group.add(object)) {
-                return object;
+            boolean done = false;
+            try {
+                var object =
+                        new StoredObject(
+                                identity,
+                                key,
+                                hash,
+                                size,
+                                writer,
+                                numbers.incrementAndGet(),
+                                now,
+                                hardPin,
+                                group);
+                boolean joined = group == null || group.add(object);
+                done = true;
+                if (joined) {
+                    return object;
+                }
+            } finally {
+                if (!done && group != null) {
+                    store.objects.dropEmpty(group);
+                }
             }
         }
     }
@@ -190,12 +225,6 @@ final class Puts {
         return object;
     }
 
-    private void leaveGroup(StoredObject object) {
-        if (object.group != null && object.group.remove(object)) {
-            store.objects.dropGroup(object.group);
-        }
-    }
-
     /// An eviction can help only where there are as many segments as replicas are wanted, and never
     /// for what is larger than every segment: it would cost all other objects.
     private int noRoom(EmbeddedClient client, long size, PutOptions options) {
@@ -209,40 +238,41 @@ final class Puts {
 
     /// Ends a put of this very object, which the caller has pinned.
     int end(StoredObject object, int checksum) {
-        store.counters.putEnds.increment();
         ObjectShard shard = store.objects.shardOf(object.hash);
+        int code = StoreCode.OBJECT_NOT_FOUND.number();
         shard.lock();
         try {
-            int code = StoreCode.OBJECT_NOT_FOUND.number();
             if (object.state == State.PROCESSING) {
                 complete(object, checksum);
                 code = 0;
             }
-            object.unpin();
-            return code;
         } finally {
+            object.unpin();
             shard.unlock();
         }
+        store.counters.putEnds.increment();
+        return code;
     }
 
     int end(EmbeddedClient client, String key, long number, int checksum) {
-        store.counters.putEnds.increment();
         int hash = ObjectTable.hash(client.identityHash(), key);
         ObjectShard shard = store.objects.shardOf(hash);
+        int code;
         shard.lock();
         try {
             StoredObject object = shard.find(client.identity(), key, hash);
-            int code = mayEnd(object, client, number);
+            code = mayEnd(object, client, number);
             if (code == 0 && object != null && object.state == State.PROCESSING) {
                 complete(object, checksum);
             }
             if (code != 0) {
                 releaseDiscarded(client, number);
             }
-            return code;
         } finally {
             shard.unlock();
         }
+        store.counters.putEnds.increment();
+        return code;
     }
 
     /// The lease of no length makes it the most recent one, and evictable at once.
@@ -292,7 +322,6 @@ final class Puts {
 
     /// Gives up the put of an object that the caller has pinned.
     void revoke(StoredObject object) {
-        store.counters.putRevokes.increment();
         ObjectShard shard = store.objects.shardOf(object.hash);
         shard.lock();
         try {
@@ -301,22 +330,23 @@ final class Puts {
                 object.freeMemory();
                 open.decrementAndGet();
             }
-            object.unpin();
         } finally {
+            object.unpin();
             shard.unlock();
         }
+        store.counters.putRevokes.increment();
     }
 
     /// Keeps the memory of a put that another takes the place of: its writer may not know yet.
     /// Under the lock of its shard.
     private void discard(StoredObject put) {
+        synchronized (discarded) {
+            discarded.add(put); // first: memory may be short, and who is not here is never freed
+        }
         store.objects.erase(put);
-        store.counters.discards.increment();
         open.decrementAndGet();
         store.objects.keep(put, true);
-        synchronized (discarded) {
-            discarded.add(put);
-        }
+        store.counters.discards.increment();
     }
 
     /// The writer of a put that was discarded says that it writes no more. Under the lock of its
@@ -358,28 +388,35 @@ final class Puts {
     /// @return how many
     int releaseDue() {
         long now = store.time.now();
-        var due = new ArrayList<StoredObject>();
-        synchronized (discarded) {
-            for (Iterator<StoredObject> at = discarded.iterator(); at.hasNext(); ) {
-                StoredObject put = at.next();
-                if (now - put.putStart >= releaseAfter) {
-                    at.remove();
-                    due.add(put);
-                }
-            }
-        }
-        due.forEach(this::free);
-        store.counters.releases.add(due.size());
-        return due.size();
+        int released = release(put -> now - put.putStart >= releaseAfter);
+        store.counters.releases.add(released);
+        return released;
     }
 
     /// Frees what discarded puts left in segments that are gone.
     void releaseIn(List<Segment> gone) {
-        var due = new ArrayList<StoredObject>();
-        synchronized (discarded) {
-            discarded.removeIf(put -> gone.contains(put.place()) && due.add(put));
+        release(put -> put.segment != null && gone.contains(put.segment));
+    }
+
+    /// One at a time, so that nothing that has left the list depends on more memory of the heap.
+    private int release(Predicate<StoredObject> which) {
+        int released = 0;
+        for (StoredObject put = take(which); put != null; put = take(which)) {
+            free(put);
+            released++;
         }
-        due.forEach(this::free);
+        return released;
+    }
+
+    private @Nullable StoredObject take(Predicate<StoredObject> which) {
+        synchronized (discarded) {
+            for (int i = 0; i < discarded.size(); i++) {
+                if (which.test(discarded.get(i))) {
+                    return discarded.remove(i);
+                }
+            }
+            return null;
+        }
     }
 
     private void free(StoredObject put) {

@@ -75,8 +75,11 @@ public final class OffsetAllocator {
         if (node == NONE) {
             return NONE;
         }
-        unlink(node);
         long rest = length[node] - wanted;
+        if (rest > 0 && spare == NONE && nodes == offset.length) {
+            grow(); // before anything changes
+        }
+        unlink(node);
         if (rest > 0) {
             int tail = node(offset[node] + wanted, rest, node, after[node]);
             if (after[tail] != NONE) {
@@ -197,9 +200,6 @@ public final class OffsetAllocator {
         if (node != NONE) {
             spare = next[node];
         } else {
-            if (nodes == offset.length) {
-                grow();
-            }
             node = nodes++;
         }
         offset[node] = at;
@@ -210,15 +210,23 @@ public final class OffsetAllocator {
         return node;
     }
 
+    /// All tables or none: there may be no memory on the heap for one of them.
     private void grow() {
         int room = nodes * 2;
-        offset = Arrays.copyOf(offset, room);
-        length = Arrays.copyOf(length, room);
-        before = Arrays.copyOf(before, room);
-        after = Arrays.copyOf(after, room);
-        previous = Arrays.copyOf(previous, room);
-        next = Arrays.copyOf(next, room);
-        used = Arrays.copyOf(used, room);
+        long[] wideOffset = Arrays.copyOf(offset, room);
+        long[] wideLength = Arrays.copyOf(length, room);
+        int[] wideBefore = Arrays.copyOf(before, room);
+        int[] wideAfter = Arrays.copyOf(after, room);
+        int[] widePrevious = Arrays.copyOf(previous, room);
+        int[] wideNext = Arrays.copyOf(next, room);
+        boolean[] wideUsed = Arrays.copyOf(used, room);
+        offset = wideOffset;
+        length = wideLength;
+        before = wideBefore;
+        after = wideAfter;
+        previous = widePrevious;
+        next = wideNext;
+        used = wideUsed;
     }
 
     /// The left one of two adjacent ranges takes over the right one.

@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.backend.mooncake.store.embedded.PinnedObjects;
 import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
+import io.kvferry.backend.mooncake.store.remote.OwnerSession.OpenPuts;
 import io.kvferry.backend.mooncake.te.EngineOutcome;
 import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.Extents;
@@ -112,52 +113,51 @@ final class OwnerCalls {
             groups.add(in.bool() ? in.string() : null);
         }
         in.end();
-        var started = new @Nullable Started[count];
-        var results = new int[count];
-        if (session.mayPut(number)) {
-            session.client.putStart(keys, sizes, groups, options, started, results);
-        } else {
-            Arrays.fill(results, StoreCode.BUFFER_OVERFLOW.number());
+        OpenPuts batch = session.begin(number, count, Deadline.in(putLimit));
+        if (batch == null) {
+            var refused = new int[count];
+            Arrays.fill(refused, StoreCode.BUFFER_OVERFLOW.number());
+            out.bool(false).i64(0).ints(refused);
+            return;
         }
-        long token = 0;
+        boolean begun = false;
+        try {
+            session.client.putStart(keys, sizes, groups, options, batch.started(), batch.results());
+            begun = answer(batch, out);
+        } finally {
+            if (begun) {
+                session.begun(batch);
+            } else {
+                session.giveUp(batch);
+            }
+        }
+    }
+
+    /// Permits the user to write where its puts are, and tells it where that is.
+    ///
+    /// @return whether any was started
+    private boolean answer(OpenPuts batch, WireWriter out) {
         var extents = new Extents.Builder();
         boolean any = false;
-        for (Started put : started) {
+        for (Started put : batch.started()) {
             if (put != null) {
                 extents.add(put.memory().address(), put.memory().byteSize());
                 any = true;
             }
         }
+        long token = 0;
         if (any) {
-            WriteGrant grant = grant(session, extents, started);
-            session.add(
-                    number,
-                    new OwnerSession.OpenPuts(started, results, grant, Deadline.in(putLimit)));
+            WriteGrant grant = engine.grant(extents.build(), WriteGrant.Writers.TOKEN);
+            batch.permit(grant);
             token = grant.token();
         }
-        out.bool(any).i64(token).ints(results);
-        for (Started put : started) {
+        out.bool(any).i64(token).ints(batch.results());
+        for (Started put : batch.started()) {
             if (put != null) {
                 out.i64(put.memory().address());
             }
         }
-    }
-
-    private WriteGrant grant(
-            OwnerSession session, Extents.Builder extents, @Nullable Started[] started) {
-        boolean granted = false;
-        try {
-            WriteGrant grant = engine.grant(extents.build(), WriteGrant.Writers.TOKEN);
-            granted = true;
-            return grant;
-        } finally {
-            for (int i = 0; i < started.length && !granted; i++) {
-                Started put = started[i];
-                if (put != null) {
-                    session.client.putRevoke(put.key(), put.number());
-                }
-            }
-        }
+        return any;
     }
 
     void putEnd(OwnerSession session, WireReader in, WireWriter out) {

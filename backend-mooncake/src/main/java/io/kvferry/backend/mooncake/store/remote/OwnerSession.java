@@ -17,7 +17,7 @@ import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// What the owner knows of one user: whose objects it may touch, and its puts under way. Each batch
 /// of puts has a grant for exactly the memory that it is to fill.
@@ -26,6 +26,7 @@ import java.util.concurrent.atomic.AtomicLong;
 final class OwnerSession {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerSession.class);
     private static final int MOST_OPEN_PUTS = 256;
+    private static final int[] NONE = {};
 
     /// With more of them the oldest may begin all the same, and is given up late.
     private static final int MOST_ABANDONED = 1024;
@@ -37,19 +38,42 @@ final class OwnerSession {
     /// Numbers of batches that their user gave up before they began, the oldest first.
     private final Set<Long> abandoned = new LinkedHashSet<>();
 
-    /// Of batches that come under a number that is taken; those of users are positive.
-    private final AtomicLong refused = new AtomicLong();
-
     private volatile long lastHeard = System.nanoTime();
     private volatile boolean closed;
 
-    /// A batch of puts under way.
-    ///
-    /// @param started null where a key was refused
-    /// @param by when it must have ended
-    @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
-    record OpenPuts(
-            @Nullable Started[] started, int[] results, @Nullable WriteGrant grant, Deadline by) {}
+    /// A batch of puts under way. One thread at a time begins or ends it. It is known to its
+    /// session before it takes memory and until that is given back, so that a failure in between,
+    /// such as a heap that is full, loses nothing: what is left is given up later.
+    static final class OpenPuts {
+        private final Long number;
+        private final @Nullable Started[] started;
+        private final int[] results;
+        private final Deadline by;
+        private final AtomicBoolean busy = new AtomicBoolean(true);
+        private volatile @Nullable WriteGrant grant;
+
+        private OpenPuts(long number, int keys, Deadline by) {
+            this.number = number;
+            this.started = new Started[keys];
+            this.results = new int[keys];
+            this.by = by;
+        }
+
+        /// Per key the put, to be filled in; null where it was refused.
+        @Nullable Started[] started() {
+            return started;
+        }
+
+        /// Per key 0 or a code, to be filled in.
+        int[] results() {
+            return results;
+        }
+
+        /// The grant that ends with the batch.
+        void permit(WriteGrant given) {
+            grant = given;
+        }
+    }
 
     OwnerSession(long id, EmbeddedClient client) {
         this.id = id;
@@ -64,27 +88,42 @@ final class OwnerSession {
         return System.nanoTime() - lastHeard > limit.toNanos();
     }
 
-    /// Whether there is room for another batch of puts, and it may have this number.
-    boolean mayPut(long number) {
-        return number > 0
-                && puts.size() < MOST_OPEN_PUTS
-                && !puts.containsKey(number)
-                && !isAbandoned(number);
+    /// Batches of puts under way.
+    int openPuts() {
+        return puts.size();
     }
 
-    /// A batch that comes when the session has been closed meanwhile, or when its user does not
-    /// wait for it any more, is given up at once: nobody would end its grant.
-    void add(long number, OpenPuts batch) {
-        if (puts.putIfAbsent(number, batch) != null) {
-            revoke(refused.decrementAndGet(), batch);
-        } else if (closed) {
-            giveUpAll();
-        } else if (isAbandoned(number)) {
-            giveUp(number);
+    /// Begins a batch of puts, which the caller fills in and then hands over with [#begun] or gives
+    /// up with [#giveUp].
+    ///
+    /// @param by when it must have ended
+    /// @return null when there is no room for another batch, its number is taken or was given up,
+    ///   or the session is closed
+    @Nullable OpenPuts begin(long number, int keys, Deadline by) {
+        if (number <= 0 || puts.size() >= MOST_OPEN_PUTS || isAbandoned(number)) {
+            return null;
+        }
+        var batch = new OpenPuts(number, keys, by);
+        if (puts.putIfAbsent(batch.number, batch) != null) {
+            return null;
+        }
+        if (closed) { // who closes it sees the batch, or this sees that it is closed
+            puts.remove(batch.number, batch);
+            return null;
+        }
+        return batch;
+    }
+
+    /// From here on the user, or time, ends a batch. One that its user does not wait for any more
+    /// is given up at once: nobody would end its grant.
+    void begun(OpenPuts batch) {
+        batch.busy.set(false);
+        if (isAbandoned(batch.number)) {
+            tryGiveUp(batch);
         }
     }
 
-    private boolean isAbandoned(long number) {
+    private boolean isAbandoned(Long number) {
         synchronized (abandoned) {
             return abandoned.contains(number);
         }
@@ -98,13 +137,9 @@ final class OwnerSession {
             }
             abandoned.add(number);
         }
-        giveUp(number);
-    }
-
-    private void giveUp(long number) {
-        OpenPuts batch = puts.remove(number);
+        OpenPuts batch = puts.get(number);
         if (batch != null) {
-            revoke(number, batch);
+            tryGiveUp(batch);
         }
     }
 
@@ -113,29 +148,35 @@ final class OwnerSession {
     /// @param written whether the bytes are there; else the puts are given up
     /// @return per key 0 or a code; empty for a batch that is not (or no longer) under way
     int[] end(long number, boolean written, int[] checksums) {
-        if (!written && !puts.containsKey(number)) {
-            abandon(number);
-        }
-        OpenPuts batch = puts.remove(number);
-        if (batch == null || checksums.length != batch.started().length && written) {
-            if (batch != null) {
-                revoke(number, batch);
+        OpenPuts batch = puts.get(number);
+        if (batch == null || !batch.busy.compareAndSet(false, true)) {
+            if (!written) {
+                abandon(number);
             }
-            return new int[0];
+            return NONE;
         }
-        if (!close(number, batch)) {
-            int[] failed = new int[batch.results().length];
-            Arrays.fill(failed, StoreCode.TRANSFER_FAIL.number());
-            return failed;
+        if (written && checksums.length != batch.started.length) {
+            giveUp(batch);
+            return NONE;
         }
-        int[] results = batch.results().clone();
-        for (int i = 0; i < results.length; i++) {
-            Started put = batch.started()[i];
-            if (put != null) {
-                results[i] = written ? end(put, checksums[i]) : revoke(put);
+        boolean over = false;
+        try {
+            int[] results = batch.results.clone();
+            if (!close(batch)) {
+                Arrays.fill(results, StoreCode.TRANSFER_FAIL.number());
+                return results;
             }
+            for (int i = 0; i < results.length; i++) {
+                Started put = batch.started[i];
+                if (put != null) {
+                    results[i] = written ? end(put, checksums[i]) : revoke(put);
+                }
+            }
+            over = true;
+            return results;
+        } finally {
+            release(batch, over);
         }
-        return results;
     }
 
     /// When the session has been closed meanwhile the put is given up: nobody else would do it.
@@ -152,20 +193,43 @@ final class OwnerSession {
         return StoreCode.TRANSFER_FAIL.number();
     }
 
-    private void revoke(long number, OpenPuts batch) {
-        if (close(number, batch)) {
-            for (Started put : batch.started()) {
-                if (put != null) {
-                    revoke(put);
+    /// Gives up a batch unless another thread begins or ends it.
+    private void tryGiveUp(OpenPuts batch) {
+        if (batch.busy.compareAndSet(false, true)) {
+            giveUp(batch);
+        }
+    }
+
+    /// Gives up a batch that is the caller's to begin or end. Where that fails it is tried later.
+    void giveUp(OpenPuts batch) {
+        boolean over = false;
+        try {
+            if (close(batch)) {
+                for (Started put : batch.started) {
+                    if (put != null) {
+                        revoke(put);
+                    }
                 }
+                over = true;
             }
+        } finally {
+            release(batch, over);
+        }
+    }
+
+    /// @param over whether nothing is left of the batch; else it can be given up again
+    private void release(OpenPuts batch, boolean over) {
+        if (over) {
+            puts.remove(batch.number, batch);
+        } else {
+            batch.busy.set(false);
         }
     }
 
     /// Where a process of this host was stopped in the middle of a copy, the grant cannot be closed
     /// for now, and the memory must not be used again. The batch stays, and is tried later.
-    private boolean close(long number, OpenPuts batch) {
-        WriteGrant grant = batch.grant();
+    private static boolean close(OpenPuts batch) {
+        WriteGrant grant = batch.grant;
         try {
             if (grant != null) {
                 grant.close();
@@ -173,40 +237,32 @@ final class OwnerSession {
             return true;
         } catch (RuntimeException e) {
             LOG.warn("a grant for puts could not be closed; it is tried again: {}", e.toString());
-            puts.put(number, batch);
             return false;
         }
     }
 
     /// Gives up what has not been ended in time.
     void revokeLate() {
-        puts.forEach((number, batch) -> {
-            if (batch.by().passed() && puts.remove(number, batch)) {
-                revoke(number, batch);
-            }
-        });
+        puts.values()
+                .forEach(batch -> {
+                    if (batch.by.passed()) {
+                        tryGiveUp(batch);
+                    }
+                });
     }
 
     /// Gives up everything; the objects stay.
     ///
-    /// @return false when a grant could not be closed, so that it has to be called again
+    /// @return false when a grant could not be closed, or a batch is just beginning or ending, so
+    ///   that this has to be called again
     boolean close() {
-        giveUpAll();
         closed = true;
-        giveUpAll(); // what began before others saw that
+        puts.values().forEach(this::tryGiveUp);
         if (!puts.isEmpty()) {
             closed = false;
             return false;
         }
         client.close();
         return true;
-    }
-
-    private void giveUpAll() {
-        puts.forEach((number, batch) -> {
-            if (puts.remove(number, batch)) {
-                revoke(number, batch);
-            }
-        });
     }
 }

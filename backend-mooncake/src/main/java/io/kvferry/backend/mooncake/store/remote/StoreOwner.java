@@ -197,7 +197,7 @@ public final class StoreOwner implements AutoCloseable {
 
     /// Memory that users on this host reach without a socket, and that they write to by grants
     /// only.
-    private static SegmentMemory.Taken take(TransferEngine engine, long bytes) {
+    static SegmentMemory.Taken take(TransferEngine engine, long bytes) {
         var arena = Arena.ofShared();
         boolean done = false;
         try {

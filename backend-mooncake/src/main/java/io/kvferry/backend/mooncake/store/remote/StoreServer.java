@@ -117,9 +117,17 @@ final class StoreServer implements AutoCloseable {
         }
         long id = RANDOM.nextLong() | 1;
         var session = new OwnerSession(id, store.client(identity));
-        session.client.removals(); // from here on they are listed
-        session.client.usage();
-        sessions.put(id, session);
+        boolean known = false;
+        try {
+            session.client.removals(); // from here on they are listed
+            session.client.usage();
+            sessions.put(id, session);
+            known = true;
+        } finally {
+            if (!known) {
+                session.close();
+            }
+        }
         var info = engine.info();
         out.i64(id)
                 .i64(store.id())

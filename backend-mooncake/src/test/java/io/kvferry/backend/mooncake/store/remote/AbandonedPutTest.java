@@ -9,8 +9,8 @@ import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreContract;
-import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
 import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
+import io.kvferry.backend.mooncake.store.remote.OwnerSession.OpenPuts;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 
@@ -25,6 +25,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -176,47 +177,48 @@ class AbandonedPutTest {
     }
 
     @Test
-    void aBatchThatBeginsAfterItWasGivenUpLeavesNoGrant() {
+    void aBatchThatWasGivenUpWhileItBeganLeavesNoGrant() {
         var session = new OwnerSession(1, owner.store().client(StoreContract.ONE));
-        assertThat(session.mayPut(7)).isTrue();
+        OpenPuts batch = Objects.requireNonNull(begin(session, 7));
         assertThat(session.end(7, false, new int[0])).isEmpty();
         var ended = new AtomicInteger();
-        session.add(7, batch(ended));
+        batch.permit(grant(ended));
+        session.begun(batch);
         assertThat(ended).hasValue(1);
-        assertThat(session.mayPut(7)).as("nor may it begin").isFalse();
-        assertThat(session.mayPut(8)).isTrue();
-        assertThat(session.close()).isTrue();
+        assertThat(begin(session, 7)).as("nor may it begin").isNull();
+        assertThat(begin(session, 8)).isNotNull();
     }
 
     @Test
     void aNumberIsThatOfOneBatch() {
         var session = new OwnerSession(1, owner.store().client(StoreContract.ONE));
-        var first = new AtomicInteger();
-        var second = new AtomicInteger();
-        session.add(7, batch(first));
-        assertThat(session.mayPut(7)).isFalse();
-        session.add(7, batch(second));
-        assertThat(second).hasValue(1);
-        assertThat(first).hasValue(0);
+        var ended = new AtomicInteger();
+        OpenPuts batch = Objects.requireNonNull(begin(session, 7));
+        batch.permit(grant(ended));
+        assertThat(begin(session, 7)).isNull();
+        session.begun(batch);
+        assertThat(begin(session, 7)).isNull();
+        assertThat(ended).hasValue(0);
         assertThat(session.close()).isTrue();
-        assertThat(first).hasValue(1);
+        assertThat(ended).hasValue(1);
     }
 
-    /// @param ended counts how often its grant is closed
-    private static OwnerSession.OpenPuts batch(AtomicInteger ended) {
-        var grant =
-                new WriteGrant() {
-                    @Override
-                    public long token() {
-                        return 1;
-                    }
+    private static @Nullable OpenPuts begin(OwnerSession session, long number) {
+        return session.begin(number, 1, Deadline.in(FOR_EVER));
+    }
 
-                    @Override
-                    public void close() {
-                        ended.incrementAndGet();
-                    }
-                };
-        return new OwnerSession.OpenPuts(
-                new @Nullable Started[1], new int[1], grant, Deadline.in(FOR_EVER));
+    /// @param ended counts how often it is closed
+    private static WriteGrant grant(AtomicInteger ended) {
+        return new WriteGrant() {
+            @Override
+            public long token() {
+                return 1;
+            }
+
+            @Override
+            public void close() {
+                ended.incrementAndGet();
+            }
+        };
     }
 }

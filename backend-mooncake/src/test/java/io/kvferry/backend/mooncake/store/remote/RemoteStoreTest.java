@@ -20,7 +20,6 @@ import io.kvferry.backend.mooncake.te.EngineOutcome;
 import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 
@@ -44,7 +43,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -335,34 +333,6 @@ class RemoteStoreTest {
                             out.i32(1).string(key).i64(SIZE).bool(false);
                         });
         return begun.code() == 0 && begun.body().bool();
-    }
-
-    /// As when a user is given up in the middle of its question.
-    @Test
-    void aPutThatBeginsWhenItsSessionHasEndedLeavesNoGrant() {
-        var session = new OwnerSession(1, owner().store().client(StoreContract.ONE));
-        assertThat(session.close()).isTrue();
-        var ended = new AtomicInteger();
-        var grant =
-                new WriteGrant() {
-                    @Override
-                    public long token() {
-                        return 1;
-                    }
-
-                    @Override
-                    public void close() {
-                        ended.incrementAndGet();
-                    }
-                };
-        session.add(
-                1,
-                new OwnerSession.OpenPuts(
-                        new @Nullable Started[1],
-                        new int[1],
-                        grant,
-                        Deadline.in(Duration.ofMinutes(5))));
-        assertThat(ended).hasValue(1);
     }
 
     @Test

@@ -12,7 +12,20 @@ import java.util.List;
 /// Threading: its own monitor; taken inside of shard locks.
 public final class ObjectGroup {
     /// @param identity of all members
-    public record Name(StoreIdentity identity, String group) {}
+    public record Name(StoreIdentity identity, String group) {
+        // By hand as those of StoreIdentity: groups are looked up where objects are removed.
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Name name
+                    && group.equals(name.group)
+                    && identity.equals(name.identity);
+        }
+
+        @Override
+        public int hashCode() {
+            return 31 * identity.hashCode() + group.hashCode();
+        }
+    }
 
     /// The group (40), its name (24), its lists (72), its node in the table (48), its lock.
     private static final long GROUP_HEAP = 232;
@@ -61,6 +74,14 @@ public final class ObjectGroup {
             members.set(member.place, last);
             last.place = member.place;
         }
+        closed = closed || members.isEmpty();
+        return closed;
+    }
+
+    /// Closes a group that has no member.
+    ///
+    /// @return whether it has gone
+    synchronized boolean closeIfEmpty() {
         closed = closed || members.isEmpty();
         return closed;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded.objects;
 
+import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
@@ -16,7 +16,7 @@ public final class ObjectTable {
     private final ObjectShard[] shards = new ObjectShard[1 << SHARD_BITS];
     private final ConcurrentHashMap<ObjectGroup.Name, ObjectGroup> groups =
             new ConcurrentHashMap<>();
-    private final CopyOnWriteArrayList<RemovalLog> followers = new CopyOnWriteArrayList<>();
+    private volatile RemovalLog[] followers = {};
     private final AtomicLong heap = new AtomicLong();
 
     public ObjectTable() {
@@ -71,18 +71,37 @@ public final class ObjectTable {
     }
 
     public ObjectGroup group(ObjectGroup.Name name) {
-        return groups.computeIfAbsent(
-                name,
-                made -> {
-                    heap.addAndGet(ObjectGroup.heapBytes(made.group()));
-                    return new ObjectGroup(made);
-                });
+        ObjectGroup known = groups.get(name);
+        if (known == null) {
+            var made = new ObjectGroup(name);
+            known = groups.putIfAbsent(name, made);
+            if (known == null) {
+                heap.addAndGet(ObjectGroup.heapBytes(name.group()));
+                return made;
+            }
+        }
+        return known;
+    }
+
+    /// Forgets a group unless it has members.
+    public void dropEmpty(ObjectGroup group) {
+        if (group.closeIfEmpty()) {
+            dropGroup(group);
+        }
+    }
+
+    /// Takes an object that is in no table out of its group.
+    public void leaveGroup(StoredObject object) {
+        ObjectGroup group = object.group;
+        if (group != null && group.remove(object)) {
+            dropGroup(group);
+        }
     }
 
     /// Adds an object whose key is not there to its shard, whose lock the caller holds.
     public void add(StoredObject object) {
+        shardOf(object.hash).add(object); // where there is no memory for it, nothing has changed
         heap.addAndGet(object.heapBytes());
-        shardOf(object.hash).add(object);
     }
 
     /// What all objects and groups cost on the heap.
@@ -96,33 +115,35 @@ public final class ObjectTable {
     }
 
     /// Takes an object out of its shard, whose lock the caller holds, and out of its group. Its
-    /// memory is the caller's to free.
+    /// memory is the caller's to free. Takes no memory of the heap.
     public void erase(StoredObject object) {
         if (!shardOf(object.hash).remove(object)) {
             throw new IllegalStateException("object is not in the table: " + object.key);
         }
         heap.addAndGet(-object.heapBytes());
         if (object.state == StoredObject.State.COMPLETE) {
-            followers.forEach(log -> log.removed(object));
+            for (RemovalLog log : followers) {
+                log.removed(object);
+            }
         }
         object.state = StoredObject.State.REMOVED;
-        ObjectGroup group = object.group;
-        if (group != null && group.remove(object)) {
-            dropGroup(group);
-        }
+        leaveGroup(object);
     }
 
     /// From now on `log` hears what goes.
-    public void follow(RemovalLog log) {
-        followers.add(log);
+    public synchronized void follow(RemovalLog log) {
+        RemovalLog[] more = Arrays.copyOf(followers, followers.length + 1);
+        more[followers.length] = log;
+        followers = more;
     }
 
-    public void unfollow(RemovalLog log) {
-        followers.remove(log);
+    public synchronized void unfollow(RemovalLog log) {
+        followers =
+                Arrays.stream(followers).filter(other -> other != log).toArray(RemovalLog[]::new);
     }
 
     /// Forgets a group that has no member any more.
-    public void dropGroup(ObjectGroup group) {
+    private void dropGroup(ObjectGroup group) {
         if (groups.remove(group.name, group)) {
             heap.addAndGet(-ObjectGroup.heapBytes(group.name.group()));
         }
