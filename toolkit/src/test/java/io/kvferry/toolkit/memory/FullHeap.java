@@ -90,7 +90,7 @@ public final class FullHeap {
         }
     }
 
-    /// Something that is tried with less and less of a shortage of memory.
+    /// Something that is tried with more and more memory left.
     public interface Trial {
         /// Called with memory enough.
         void prepare();
@@ -106,8 +106,9 @@ public final class FullHeap {
         void check(int left);
     }
 
-    /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, so that
-    /// each of its allocations fails once, until it is done three times in turn.
+    /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, until it
+    /// is done three times in turn. With a step of 16 each of its allocations fails once; a larger
+    /// one passes over some.
     ///
     /// @param most bytes after which it must be done
     /// @return how often it was not done

@@ -4,11 +4,10 @@ package io.kvferry.backend.mooncake.store;
 import io.kvferry.backend.mooncake.store.Store.Removals;
 
 import java.util.ArrayList;
-import java.util.List;
 
 /// Keys of objects that went, until they are taken. Bounded in number and in bytes, so that they
-/// fit into one message; who does not take them in time hears that any object may be gone, and so
-/// it is where the heap has no memory for them.
+/// fit into one message; who does not take them in time hears that any object may be gone; so it is
+/// when the heap has no room for them.
 ///
 /// Threading: any thread; its monitor holds no other lock.
 public final class RemovedKeys {
@@ -19,7 +18,7 @@ public final class RemovedKeys {
     private static final int KEY_OVERHEAD = 4;
     private static final int LONGEST_CHARACTER = 3;
 
-    private List<String> keys = new ArrayList<>();
+    private ArrayList<String> keys = new ArrayList<>();
     private long bytes;
     private boolean all;
 
@@ -43,9 +42,10 @@ public final class RemovedKeys {
     }
 
     /// Any object may be gone.
-    public synchronized void addAll() {
+    public synchronized void addAll() { // takes no memory of the heap
         all = true;
         keys.clear();
+        keys.trimToSize();
         bytes = 0;
     }
 

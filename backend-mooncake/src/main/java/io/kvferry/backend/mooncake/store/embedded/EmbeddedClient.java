@@ -408,9 +408,21 @@ public final class EmbeddedClient implements Store, PutSessions {
         }
         var made = new RemovalLog(identity);
         if (removals.compareAndSet(null, made)) {
-            store.objects.follow(made);
+            follow(made);
         }
         return Removals.NONE;
+    }
+
+    private void follow(RemovalLog log) {
+        boolean done = false;
+        try {
+            store.objects.follow(log);
+            done = true;
+        } finally {
+            if (!done) {
+                removals.set(null); // else nobody would fill it
+            }
+        }
     }
 
     @Override
@@ -433,14 +445,12 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     @Override
     public void close() {
-        if (!closed) {
-            closed = true;
-            RemovalLog log = removals.get();
-            if (log != null) {
-                store.objects.unfollow(log);
-            }
-            store.clients.forget(number);
-            unmountOwn();
+        closed = true; // each of what follows can be done again, when it failed the first time
+        RemovalLog log = removals.get();
+        if (log != null) {
+            store.objects.unfollow(log);
         }
+        store.clients.forget(number);
+        unmountOwn();
     }
 }

@@ -152,8 +152,15 @@ public final class EmbeddedStore implements AutoCloseable {
         }
         try {
             var segment = new Segment(name, owner, bytes, source);
-            if (!segments.add(segment)) {
-                segment.unmount();
+            boolean added = false;
+            try {
+                added = segments.add(segment);
+            } finally {
+                if (!added) {
+                    segment.unmount();
+                }
+            }
+            if (!added) {
                 throw new KvFerryException(
                         ErrorCode.CLOSED, "segment " + name + ": the store is closed");
             }
@@ -184,10 +191,12 @@ public final class EmbeddedStore implements AutoCloseable {
         if (gone.isEmpty()) {
             return;
         }
-        segments.remove(gone);
-        gone.forEach(Segment::unmount); // takes no more objects from here on
+        for (int i = 0; i < gone.size(); i++) {
+            gone.get(i).unmount(); // takes no more objects from here on
+        }
         removeWhere(object -> object.segment != null && gone.contains(object.segment));
         puts.releaseIn(gone);
+        segments.remove(gone); // last: what fails before it can be done again
     }
 
     private void removeWhere(Predicate<StoredObject> which) {
@@ -214,11 +223,13 @@ public final class EmbeddedStore implements AutoCloseable {
     /// @return objects that were evicted
     public long tick() {
         for (long client : clients.expired()) {
-            var gone =
-                    segments.all().stream().filter(segment -> segment.owner() == client).toList();
-            LOG.info("client {} does not ping: {} segments unmounted", client, gone.size());
-            unmount(gone);
+            LOG.info("client {} does not ping: its segments are unmounted", client);
         }
+        unmount(
+                segments.all().stream()
+                        .filter(segment ->
+                                segment.owner() != OWN && !clients.isWatched(segment.owner()))
+                        .toList());
         puts.discardAbandoned();
         contents.refresh();
         if (evictor.isDue()) {

@@ -119,15 +119,17 @@ public final class PinnedObjects implements AutoCloseable {
     @Override
     public void close() {
         for (int i = 0; i < results.length; i++) {
-            StagedRead read = staged[i];
-            if (read != null) {
-                staged[i] = null;
-                read.close();
-            }
             @Nullable StoredObject object = state.pinned[i];
             if (object != null) {
                 state.pinned[i] = null;
                 reads.unpin(object);
+            }
+        }
+        for (int i = 0; i < results.length; i++) {
+            StagedRead read = staged[i];
+            if (read != null) {
+                staged[i] = null;
+                read.close();
             }
         }
     }

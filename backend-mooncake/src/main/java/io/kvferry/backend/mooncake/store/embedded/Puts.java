@@ -121,8 +121,8 @@ final class Puts {
         }
     }
 
-    /// Gives an object a place in a segment and in the table, and tells the caller. Where one of
-    /// that fails, for want of memory on the heap too, nothing is left of the object. Under the
+    /// Gives an object a place in a segment and in the table, and tells the caller. Where any of
+    /// this fails, also for want of memory on the heap, nothing is left of the object. Under the
     /// lock of its shard.
     ///
     /// @return false without room
@@ -135,6 +135,9 @@ final class Puts {
                 store.objects.add(object);
                 added = true;
                 begun.accept(object);
+                if (options.replicas() > 1) {
+                    store.counters.partialAllocations.increment();
+                }
                 object.pins = pin ? 1 : 0;
                 open.incrementAndGet();
                 done = true;
@@ -148,9 +151,6 @@ final class Puts {
             if (!done) {
                 object.freeMemory();
             }
-        }
-        if (done && options.replicas() > 1) {
-            store.counters.partialAllocations.increment();
         }
         return done;
     }
@@ -179,7 +179,7 @@ final class Puts {
                     groupName == null
                             ? null
                             : store.objects.group(new ObjectGroup.Name(identity, groupName));
-            boolean done = false;
+            boolean joined = false;
             try {
                 var object =
                         new StoredObject(
@@ -192,13 +192,12 @@ final class Puts {
                                 now,
                                 hardPin,
                                 group);
-                boolean joined = group == null || group.add(object);
-                done = true;
+                joined = group == null || group.add(object);
                 if (joined) {
                     return object;
                 }
             } finally {
-                if (!done && group != null) {
+                if (!joined && group != null) { // it is empty or has gone
                     store.objects.dropEmpty(group);
                 }
             }
@@ -401,21 +400,34 @@ final class Puts {
     /// One at a time, so that nothing that has left the list depends on more memory of the heap.
     private int release(Predicate<StoredObject> which) {
         int released = 0;
-        for (StoredObject put = take(which); put != null; put = take(which)) {
-            free(put);
-            released++;
+        for (int i = discarded() - 1; i >= 0; i--) {
+            StoredObject put = take(i, which);
+            if (put != null) {
+                free(put);
+                released++;
+            }
         }
         return released;
     }
 
-    private @Nullable StoredObject take(Predicate<StoredObject> which) {
+    private int discarded() {
         synchronized (discarded) {
-            for (int i = 0; i < discarded.size(); i++) {
-                if (which.test(discarded.get(i))) {
-                    return discarded.remove(i);
-                }
+            return discarded.size();
+        }
+    }
+
+    /// Takes one out of the list; the last one, which was looked at before, gets its place.
+    private @Nullable StoredObject take(int index, Predicate<StoredObject> which) {
+        synchronized (discarded) {
+            if (index >= discarded.size() || !which.test(discarded.get(index))) {
+                return null;
             }
-            return null;
+            StoredObject put = discarded.get(index);
+            StoredObject last = discarded.removeLast();
+            if (last != put) {
+                discarded.set(index, last);
+            }
+            return put;
         }
     }
 

@@ -14,15 +14,13 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.LinkedHashSet;
-import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /// What the owner knows of one user: whose objects it may touch, and its puts under way. Each batch
 /// of puts has a grant for exactly the memory that it is to fill.
 ///
-/// Threading: any thread.
+/// Threading: any thread. No lock is held while a grant is closed or the store is called.
 final class OwnerSession {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerSession.class);
     private static final int MOST_OPEN_PUTS = 256;
@@ -33,19 +31,28 @@ final class OwnerSession {
 
     final long id;
     final EmbeddedClient client;
-    private final Map<Long, OpenPuts> puts = new ConcurrentHashMap<>();
 
-    /// Numbers of batches that their user gave up before they began, the oldest first.
+    /// The batches under way, in any order, with gaps; the lock of this and of the flags below. An
+    /// array, so that a batch comes and goes without memory of the heap.
+    private final @Nullable OpenPuts[] open = new OpenPuts[MOST_OPEN_PUTS];
+
+    /// Numbers of batches that their user gave up before they had begun, the oldest first.
     private final Set<Long> abandoned = new LinkedHashSet<>();
 
+    /// No batch begins: the session is being closed, perhaps in vain.
+    private boolean closing;
+
+    /// Nothing is under way and nothing will be.
+    private boolean over;
+
+    private volatile boolean leaving;
     private volatile long lastHeard = System.nanoTime();
-    private volatile boolean closed;
 
     /// A batch of puts under way. One thread at a time begins or ends it. It is known to its
     /// session before it takes memory and until that is given back, so that a failure in between,
     /// such as a heap that is full, loses nothing: what is left is given up later.
     static final class OpenPuts {
-        private final Long number;
+        private final long number;
         private final @Nullable Started[] started;
         private final int[] results;
         private final Deadline by;
@@ -84,13 +91,25 @@ final class OwnerSession {
         lastHeard = System.nanoTime();
     }
 
-    boolean isSilent(Duration limit) {
-        return System.nanoTime() - lastHeard > limit.toNanos();
+    /// Its user says that it has gone: no batch begins any more.
+    void leave() {
+        leaving = true;
+    }
+
+    /// Whether its user has gone, or has not been heard of for so long.
+    boolean hasLeft(Duration limit) {
+        return leaving || System.nanoTime() - lastHeard > limit.toNanos();
     }
 
     /// Batches of puts under way.
     int openPuts() {
-        return puts.size();
+        synchronized (open) {
+            int count = 0;
+            for (OpenPuts batch : open) {
+                count += batch == null ? 0 : 1;
+            }
+            return count;
+        }
     }
 
     /// Begins a batch of puts, which the caller fills in and then hands over with [#begun] or gives
@@ -98,20 +117,47 @@ final class OwnerSession {
     ///
     /// @param by when it must have ended
     /// @return null when there is no room for another batch, its number is taken or was given up,
-    ///   or the session is closed
+    ///   or the session ends
     @Nullable OpenPuts begin(long number, int keys, Deadline by) {
-        if (number <= 0 || puts.size() >= MOST_OPEN_PUTS || isAbandoned(number)) {
+        if (number <= 0 || leaving || isAbandoned(number)) {
             return null;
         }
         var batch = new OpenPuts(number, keys, by);
-        if (puts.putIfAbsent(batch.number, batch) != null) {
+        synchronized (open) {
+            int free = find(null);
+            if (free < 0 || closing || over || find(number) != null) {
+                return null;
+            }
+            open[free] = batch;
+            return batch;
+        }
+    }
+
+    /// The place of a batch, or of a gap. Under the lock.
+    private int find(@Nullable OpenPuts batch) {
+        for (int i = 0; i < open.length; i++) {
+            if (open[i] == batch) {
+                return i;
+            }
+        }
+        return -1;
+    }
+
+    private @Nullable OpenPuts find(long number) {
+        synchronized (open) {
+            for (OpenPuts batch : open) {
+                if (batch != null && batch.number == number) {
+                    return batch;
+                }
+            }
             return null;
         }
-        if (closed) { // who closes it sees the batch, or this sees that it is closed
-            puts.remove(batch.number, batch);
-            return null;
+    }
+
+    private @Nullable OpenPuts at(int place) {
+        synchronized (open) {
+            return open[place];
         }
-        return batch;
     }
 
     /// From here on the user, or time, ends a batch. One that its user does not wait for any more
@@ -123,7 +169,7 @@ final class OwnerSession {
         }
     }
 
-    private boolean isAbandoned(Long number) {
+    private boolean isAbandoned(long number) {
         synchronized (abandoned) {
             return abandoned.contains(number);
         }
@@ -137,7 +183,7 @@ final class OwnerSession {
             }
             abandoned.add(number);
         }
-        OpenPuts batch = puts.get(number);
+        OpenPuts batch = find(number);
         if (batch != null) {
             tryGiveUp(batch);
         }
@@ -148,7 +194,7 @@ final class OwnerSession {
     /// @param written whether the bytes are there; else the puts are given up
     /// @return per key 0 or a code; empty for a batch that is not (or no longer) under way
     int[] end(long number, boolean written, int[] checksums) {
-        OpenPuts batch = puts.get(number);
+        OpenPuts batch = find(number);
         if (batch == null || !batch.busy.compareAndSet(false, true)) {
             if (!written) {
                 abandon(number);
@@ -159,28 +205,28 @@ final class OwnerSession {
             giveUp(batch);
             return NONE;
         }
-        boolean over = false;
+        boolean ended = false;
         try {
             int[] results = batch.results.clone();
-            if (!close(batch)) {
+            if (!closeGrant(batch)) {
                 Arrays.fill(results, StoreCode.TRANSFER_FAIL.number());
                 return results;
             }
             for (int i = 0; i < results.length; i++) {
                 Started put = batch.started[i];
                 if (put != null) {
-                    results[i] = written ? end(put, checksums[i]) : revoke(put);
+                    results[i] = written ? endPut(put, checksums[i]) : revoke(put);
                 }
             }
-            over = true;
+            ended = true;
             return results;
         } finally {
-            release(batch, over);
+            release(batch, ended);
         }
     }
 
-    /// When the session has been closed meanwhile the put is given up: nobody else would do it.
-    private int end(Started put, int checksum) {
+    /// When the store has been closed meanwhile the put is given up: nobody else would do it.
+    private int endPut(Started put, int checksum) {
         int result = client.putEnd(put.key(), put.number(), checksum);
         if (result == StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number()) {
             client.putRevoke(put.key(), put.number());
@@ -202,33 +248,35 @@ final class OwnerSession {
 
     /// Gives up a batch that is the caller's to begin or end. Where that fails it is tried later.
     void giveUp(OpenPuts batch) {
-        boolean over = false;
+        boolean ended = false;
         try {
-            if (close(batch)) {
+            if (closeGrant(batch)) {
                 for (Started put : batch.started) {
                     if (put != null) {
                         revoke(put);
                     }
                 }
-                over = true;
+                ended = true;
             }
         } finally {
-            release(batch, over);
+            release(batch, ended);
         }
     }
 
-    /// @param over whether nothing is left of the batch; else it can be given up again
-    private void release(OpenPuts batch, boolean over) {
-        if (over) {
-            puts.remove(batch.number, batch);
-        } else {
+    /// @param ended whether nothing is left of the batch; else it can be given up again
+    private void release(OpenPuts batch, boolean ended) {
+        if (!ended) {
             batch.busy.set(false);
+            return;
+        }
+        synchronized (open) {
+            open[find(batch)] = null;
         }
     }
 
     /// Where a process of this host was stopped in the middle of a copy, the grant cannot be closed
     /// for now, and the memory must not be used again. The batch stays, and is tried later.
-    private static boolean close(OpenPuts batch) {
+    private static boolean closeGrant(OpenPuts batch) {
         WriteGrant grant = batch.grant;
         try {
             if (grant != null) {
@@ -243,26 +291,44 @@ final class OwnerSession {
 
     /// Gives up what has not been ended in time.
     void revokeLate() {
-        puts.values()
-                .forEach(batch -> {
-                    if (batch.by.passed()) {
-                        tryGiveUp(batch);
-                    }
-                });
+        for (int i = 0; i < open.length; i++) {
+            OpenPuts batch = at(i);
+            if (batch != null && batch.by.passed()) {
+                tryGiveUp(batch);
+            }
+        }
     }
 
     /// Gives up everything; the objects stay.
     ///
     /// @return false when a grant could not be closed, or a batch is just beginning or ending, so
-    ///   that this has to be called again
+    ///   that this has to be called again; until then batches may begin as before
     boolean close() {
-        closed = true;
-        puts.values().forEach(this::tryGiveUp);
-        if (!puts.isEmpty()) {
-            closed = false;
-            return false;
+        synchronized (open) {
+            closing = true;
         }
-        client.close();
-        return true;
+        try {
+            for (int i = 0; i < open.length; i++) {
+                OpenPuts batch = at(i);
+                if (batch != null) {
+                    tryGiveUp(batch);
+                }
+            }
+        } finally {
+            synchronized (open) {
+                over = over || openPuts() == 0;
+                closing = false;
+            }
+        }
+        if (isOver()) {
+            client.close();
+        }
+        return isOver();
+    }
+
+    private boolean isOver() {
+        synchronized (open) {
+            return over;
+        }
     }
 }

@@ -202,13 +202,15 @@ public final class StoreOwner implements AutoCloseable {
         boolean done = false;
         try {
             RegisteredMemory memory = engine.allocate(bytes, Access.GRANTED, arena);
+            var taken =
+                    new SegmentMemory.Taken(
+                            memory.memory(),
+                            () -> {
+                                memory.close();
+                                arena.close();
+                            });
             done = true;
-            return new SegmentMemory.Taken(
-                    memory.memory(),
-                    () -> {
-                        memory.close();
-                        arena.close();
-                    });
+            return taken;
         } finally {
             if (!done) {
                 arena.close();

@@ -98,7 +98,10 @@ final class StoreServer implements AutoCloseable {
             case REMOVE_ALL -> out.i64(session.client.removeAll(in.bool()));
             case NO_ROOM -> out.string(session.client.noRoom());
             case DAMAGED -> out.bool(session.client.dropIfDamaged(in.string()));
-            case BYE -> end(session);
+            case BYE -> {
+                session.leave();
+                end(session);
+            }
             case HELLO, LIST, REGISTER, LEAVE, OWNERS, FORGET ->
                     throw new IllegalStateException("answered above");
         }
@@ -117,17 +120,9 @@ final class StoreServer implements AutoCloseable {
         }
         long id = RANDOM.nextLong() | 1;
         var session = new OwnerSession(id, store.client(identity));
-        boolean known = false;
-        try {
-            session.client.removals(); // from here on they are listed
-            session.client.usage();
-            sessions.put(id, session);
-            known = true;
-        } finally {
-            if (!known) {
-                session.close();
-            }
-        }
+        sessions.put(id, session); // first: whatever fails behind it, the session ends
+        session.client.removals(); // from here on they are listed
+        session.client.usage();
         var info = engine.info();
         out.i64(id)
                 .i64(store.id())
@@ -180,8 +175,8 @@ final class StoreServer implements AutoCloseable {
     void sweep() {
         requests.later(() -> {
             for (OwnerSession session : sessions.values()) {
-                if (session.isSilent(sessionLimit)) {
-                    LOG.info("a user of the store has not been heard of; its puts are given up");
+                if (session.hasLeft(sessionLimit)) {
+                    LOG.info("a user of the store has gone; its puts are given up");
                     end(session);
                 } else {
                     session.revokeLate();

@@ -34,6 +34,9 @@ class SessionInterleavingTest {
     private static final long SIZE = 4096;
     private static final int NUMBERS = 8;
 
+    /// Of each thread.
+    private static final int CALLS = 60;
+
     @Test
     void whateverMeetsNoGrantIsLeftOpenAndNoMemoryIsLost() throws InterruptedException {
         run(40);
@@ -93,7 +96,7 @@ class SessionInterleavingTest {
         }
 
         private void use(int user, Random random) {
-            for (int i = 0; i < 60; i++) {
+            for (int i = 0; i < CALLS; i++) {
                 long number = 1 + random.nextInt(NUMBERS);
                 try {
                     switch (random.nextInt(8)) {
@@ -102,7 +105,7 @@ class SessionInterleavingTest {
                         case 5 -> end(number, false);
                         case 6 -> session.revokeLate();
                         default -> {
-                            if (random.nextInt(20) == 0) {
+                            if (i > CALLS - 10) { // more than one thread closes it
                                 session.close();
                             }
                         }

@@ -21,12 +21,14 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// The beginning and the end of puts at an owner whose heap has some bytes left, from none to
-/// enough, so that each allocation fails once. The owner reuses no memory of a put that its session
-/// has not ended: whichever fails, the session ends it later.
+/// enough, so that allocations fail one after the other; in small steps each of them does. The
+/// owner reuses no memory of a put that its session has not ended: whichever fails, the session
+/// ends it later.
 class ShortOfHeapTest {
     @TempDir Path root;
 
@@ -44,15 +46,15 @@ class ShortOfHeapTest {
     }
 
     private void sweep(String call, int step) throws Exception {
-        assertThat(
-                        FullHeap.run(
-                                root,
-                                16,
-                                Duration.ofSeconds(240),
-                                Child.class,
-                                call,
-                                Integer.toString(step)))
-                .contains("all is given back");
+        List<String> said =
+                FullHeap.run(
+                        root,
+                        16,
+                        Duration.ofSeconds(240),
+                        Child.class,
+                        call,
+                        Integer.toString(step));
+        assertThat(said).contains("all is given back").doesNotContain("failures: 0");
     }
 
     static final class Child implements FullHeap.Trial {
@@ -80,7 +82,8 @@ class ShortOfHeapTest {
         public static void main(String[] args) {
             var config = EngineConfig.from(Map.of("host", "127.0.0.1"));
             var child = new Child(JavaTransferEngine.start(config), args[0]);
-            FullHeap.sweep(Integer.parseInt(args[1]), MOST, child);
+            int failures = FullHeap.sweep(Integer.parseInt(args[1]), MOST, child);
+            System.out.println("\nfailures: " + failures);
             System.out.println("\nall is given back");
             System.exit(0);
         }

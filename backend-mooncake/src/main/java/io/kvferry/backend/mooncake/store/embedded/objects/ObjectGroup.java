@@ -34,6 +34,7 @@ public final class ObjectGroup {
     private final List<StoredObject> members = new ArrayList<>(4);
     private volatile long lease;
     private boolean closed;
+    private boolean counted;
 
     ObjectGroup(Name name) {
         this.name = name;
@@ -76,6 +77,15 @@ public final class ObjectGroup {
         }
         closed = closed || members.isEmpty();
         return closed;
+    }
+
+    /// Whether the books of the heap have it.
+    ///
+    /// @return whether that was not so before
+    synchronized boolean count(boolean now) {
+        boolean changed = counted != now;
+        counted = now;
+        return changed;
     }
 
     /// Closes a group that has no member.

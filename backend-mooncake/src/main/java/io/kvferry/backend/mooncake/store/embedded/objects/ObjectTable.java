@@ -72,15 +72,30 @@ public final class ObjectTable {
 
     public ObjectGroup group(ObjectGroup.Name name) {
         ObjectGroup known = groups.get(name);
-        if (known == null) {
-            var made = new ObjectGroup(name);
+        if (known != null) {
+            return known;
+        }
+        var made = new ObjectGroup(name);
+        boolean done = false;
+        try {
             known = groups.putIfAbsent(name, made);
-            if (known == null) {
-                heap.addAndGet(ObjectGroup.heapBytes(name.group()));
-                return made;
+            done = true;
+        } finally {
+            countGroup(made);
+            if (!done) { // the table grew in vain behind the insertion
+                dropEmpty(made);
             }
         }
-        return known;
+        return known == null ? made : known;
+    }
+
+    /// Brings the books up to date with whether a group is in the table.
+    private void countGroup(ObjectGroup group) {
+        boolean known = groups.get(group.name) == group;
+        if (group.count(known)) {
+            long bytes = ObjectGroup.heapBytes(group.name.group());
+            heap.addAndGet(known ? bytes : -bytes);
+        }
     }
 
     /// Forgets a group unless it has members.
@@ -90,11 +105,24 @@ public final class ObjectTable {
         }
     }
 
+    /// Forgets a group that has no member any more.
+    private void dropGroup(ObjectGroup group) {
+        try {
+            groups.remove(group.name, group);
+        } finally {
+            countGroup(group);
+        }
+    }
+
     /// Takes an object that is in no table out of its group.
     public void leaveGroup(StoredObject object) {
         ObjectGroup group = object.group;
         if (group != null && group.remove(object)) {
-            dropGroup(group);
+            try {
+                dropGroup(group);
+            } catch (OutOfMemoryError _) {
+                // The group is closed. Who finds it drops it.
+            }
         }
     }
 
@@ -140,12 +168,5 @@ public final class ObjectTable {
     public synchronized void unfollow(RemovalLog log) {
         followers =
                 Arrays.stream(followers).filter(other -> other != log).toArray(RemovalLog[]::new);
-    }
-
-    /// Forgets a group that has no member any more.
-    private void dropGroup(ObjectGroup group) {
-        if (groups.remove(group.name, group)) {
-            heap.addAndGet(-ObjectGroup.heapBytes(group.name.group()));
-        }
     }
 }
