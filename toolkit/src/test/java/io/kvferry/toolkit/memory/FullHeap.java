@@ -107,8 +107,8 @@ public final class FullHeap {
     }
 
     /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, until it
-    /// is done three times in turn. With a step of 16 each of its allocations fails once; a larger
-    /// one passes over some.
+    /// is done three times in turn. With a step of 16 an allocation fails once unless what was
+    /// allocated before and is garbage by then makes room for it; a larger step passes over more.
     ///
     /// @param most bytes after which it must be done
     /// @return how often it was not done

@@ -28,8 +28,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
 /// Each call of the embedded store in a process whose heap has some bytes left, from none to
-/// enough, so that allocations of the call fail one after the other; in small steps each of them
-/// does. Whichever fails, no memory of a segment is lost, and the books of the heap end at zero.
+/// enough, so that allocations of the call fail one after the other. Whichever fails, no memory of
+/// a segment is lost, and the books of the heap end at zero.
 class ShortOfHeapTest {
     @TempDir Path root;
 
