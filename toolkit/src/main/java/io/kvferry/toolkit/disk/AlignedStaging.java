@@ -55,12 +55,13 @@ public final class AlignedStaging implements AutoCloseable {
             MemorySegment allocated = allocate(bytes, larger);
             view = allocated.asByteBuffer();
             memory = allocated;
-        } catch (OutOfMemoryError e) {
+        } catch (RuntimeException | Error e) {
             larger.close();
             throw e;
         }
-        arena.close();
-        arena = larger;
+        Arena former = arena;
+        arena = larger; // first: there may be no memory to close the other
+        former.close();
     }
 
     public MemorySegment memory() {

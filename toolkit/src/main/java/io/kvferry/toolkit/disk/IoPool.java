@@ -92,12 +92,11 @@ public final class IoPool<T extends IoTask> {
     /// Queues a claimed and prepared task.
     public void submit(T task, boolean read) {
         ParkedWorker woken = null;
-        List<ParkedWorker> leaving = List.of();
         synchronized (this) {
             (read ? reads : writes).add(task);
             watch(task.deadlineNanos());
             if (nothingComes()) {
-                leaving = wakeAll();
+                wakeAll();
             } else {
                 woken = wake(read ? idleReaders : idleWriters);
             }
@@ -105,7 +104,6 @@ public final class IoPool<T extends IoTask> {
         if (woken != null) {
             LockSupport.unpark(woken.thread);
         }
-        unpark(leaving);
     }
 
     /// Waits for the next task; null when the pool is closed and the queue empty.
@@ -148,14 +146,10 @@ public final class IoPool<T extends IoTask> {
     }
 
     /// Refuses new tasks; threads leave once the queues are empty.
-    public void close() {
-        List<ParkedWorker> woken;
-        synchronized (this) {
-            closed = true;
-            woken = wakeAll();
-            notifyAll();
-        }
-        unpark(woken);
+    public synchronized void close() {
+        closed = true;
+        wakeAll();
+        notifyAll();
     }
 
     /// Whether no task will be queued any more. With the monitor held.
@@ -163,21 +157,19 @@ public final class IoPool<T extends IoTask> {
         return closed && reads.claimed + writes.claimed == 0;
     }
 
-    /// Takes all threads out of the idle ones; the caller unparks them.
-    private List<ParkedWorker> wakeAll() {
-        var woken = new ArrayList<>(idleReaders);
-        woken.addAll(idleHelpers);
-        woken.addAll(idleWriters);
-        idleReaders.clear();
-        idleHelpers.clear();
-        idleWriters.clear();
-        woken.forEach(worker -> worker.waiting = false);
-        return woken;
+    /// Wakes all idle threads. With the monitor held, and with no list of them made: a thread that
+    /// is not woken here for want of memory would never leave.
+    private void wakeAll() {
+        wakeAll(idleReaders);
+        wakeAll(idleHelpers);
+        wakeAll(idleWriters);
     }
 
-    private static void unpark(List<ParkedWorker> woken) {
-        for (int i = 0; i < woken.size(); i++) {
-            LockSupport.unpark(woken.get(i).thread);
+    private static void wakeAll(List<ParkedWorker> idle) {
+        while (!idle.isEmpty()) {
+            ParkedWorker woken = idle.removeLast();
+            woken.waiting = false;
+            LockSupport.unpark(woken.thread);
         }
     }
 

@@ -431,7 +431,11 @@ final class PosixFileCalls implements FileCalls {
         return (int) ERRNO.get(state, 0L);
     }
 
+    /// For want of memory a call may not come about.
     private static AssertionError unexpected(String function, Throwable thrown) {
+        if (thrown instanceof OutOfMemoryError full) {
+            throw full;
+        }
         return new AssertionError(function + " does not throw", thrown);
     }
 }

@@ -56,6 +56,10 @@ public final class BlockStore implements AutoCloseable {
     private final DirectMode direct;
     private final IoThreads threads;
     private volatile boolean closed;
+
+    /// Whether a [#close] has done all of it.
+    private boolean ended;
+
     private volatile FolderCounts folderCounts = FolderCounts.NONE;
 
     /// Opens a store. Stores of one process with the same settings share what they know of the
@@ -67,47 +71,64 @@ public final class BlockStore implements AutoCloseable {
     ///   when other users may write to it
     public static BlockStore open(StoreConfig config, StoreListener listener) {
         var core = StoreCore.shared(config, FileCalls.ofPlatform());
-        var store = new BlockStore(config, listener, core);
-        StoreRehearsal.run(core, store.direct);
-        core.listen(listener);
-        return store;
+        return open(config, listener, core, Level.INFO, true);
     }
 
     /// A store that shares nothing with others and is of no interest to an operator.
     public static BlockStore openScratch(StoreConfig config, StoreListener listener) {
         var core = StoreCore.of(config, FileCalls.ofPlatform());
-        core.listen(listener);
-        return new BlockStore(config, listener, core, Level.DEBUG);
+        return open(config, listener, core, Level.DEBUG, false);
     }
 
     /// A store that shares nothing with others of this process, on file calls that tests can
     /// replace.
     public static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
-        var core = StoreCore.of(config, calls);
-        core.listen(listener);
-        return new BlockStore(config, listener, core);
+        return open(config, listener, StoreCore.of(config, calls), Level.INFO, false);
     }
 
     /// The same, with a clock that tests can set.
     static BlockStore open(StoreConfig config, FileCalls calls, Recency recency) {
-        return new BlockStore(config, StoreListener.NONE, StoreCore.of(config, calls, recency));
+        var core = StoreCore.of(config, calls, recency);
+        return open(config, StoreListener.NONE, core, Level.INFO, false);
+    }
+
+    /// Releases the core where the store cannot be opened, for want of memory too.
+    private static BlockStore open(
+            StoreConfig config,
+            StoreListener listener,
+            StoreCore core,
+            Level level,
+            boolean rehearses) {
+        BlockStore store = null;
+        boolean open = false;
+        try {
+            store = new BlockStore(config, listener, core);
+            store.logOpened(level);
+            if (rehearses) {
+                StoreRehearsal.run(core, store.direct);
+            }
+            core.listen(listener);
+            open = true;
+            return store;
+        } finally {
+            if (!open) {
+                if (store != null) {
+                    store.threads.stop();
+                }
+                core.release();
+            }
+        }
     }
 
     private BlockStore(StoreConfig config, StoreListener listener, StoreCore core) {
-        this(config, listener, core, Level.INFO);
-    }
-
-    private BlockStore(StoreConfig config, StoreListener listener, StoreCore core, Level level) {
         this.config = config;
         this.core = core;
         this.listener = listener;
-        try {
-            this.direct = directMode();
-            this.threads = new IoThreads(core, counters, config.pools(), direct);
-        } catch (RuntimeException | Error e) {
-            core.release();
-            throw e;
-        }
+        this.direct = directMode();
+        this.threads = new IoThreads(core, counters, config.pools(), direct);
+    }
+
+    private void logOpened(Level level) {
         LOG.atLevel(level)
                 .log(
                         "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
@@ -240,7 +261,7 @@ public final class BlockStore implements AutoCloseable {
         }
         BlockTask task = claim(BlockTask.Kind.TOUCH);
         if (task != null) {
-            task.prepare(keys, limit(Deadline.in(config.times().io())));
+            task.prepare(keys, latest()); // without memory: the claim would be lost
             threads.submit(task);
             return;
         }
@@ -337,16 +358,17 @@ public final class BlockStore implements AutoCloseable {
 
     /// Requests in flight end well or by their deadline; then the threads go. A thread that hangs
     /// in the file system is left behind as a daemon with its own memory. Idempotent; a second
-    /// close waits for the first.
+    /// close waits for the first, and goes on where that one lacked memory.
     @Override
     public synchronized void close() {
-        if (closed) {
+        closed = true;
+        if (ended) {
             return;
         }
-        closed = true;
         threads.close(config.times().io());
         core.unlisten(listener);
         core.release();
+        ended = true;
     }
 
     private boolean offer(
@@ -375,8 +397,12 @@ public final class BlockStore implements AutoCloseable {
     }
 
     private long limit(Deadline deadline) {
-        long latest = System.nanoTime() + config.times().io().toNanos();
+        long latest = latest();
         return deadline.nanoTime() - latest < 0 ? deadline.nanoTime() : latest;
+    }
+
+    private long latest() {
+        return System.nanoTime() + config.times().io().toNanos();
     }
 
     private long checkedBytes(List<MemorySegment> segments) {

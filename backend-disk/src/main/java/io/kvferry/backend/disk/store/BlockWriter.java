@@ -254,23 +254,20 @@ final class BlockWriter {
             long bytes,
             long time) {
         int handle = over ? core.calls().openOver(temp, direct) : -Errno.ENOENT;
-        if (handle < 0) {
+        boolean fresh = handle < 0;
+        if (fresh) {
             if (over) { // such as the file of another user
                 core.calls().unlink(temp);
             }
             handle = core.calls().createNew(temp, direct);
-            if (handle >= 0 && bytes >= LEAST_ALLOCATED) {
-                // Without enough room the write fails. In the page cache the file gets no length
-                // before its bytes, so that a power cut leaves fewer that look complete.
-                core.calls().allocate(handle, bytes, !direct);
-            }
         }
         if (handle < 0) {
             return handle;
         }
         boolean named = false;
         try {
-            int rc = writeAndClose(task, handle, gathers, bytes, time);
+            boolean allocates = fresh && bytes >= LEAST_ALLOCATED;
+            int rc = writeAndClose(task, handle, allocates, gathers, bytes, time);
             rc = rc == 0 ? name(task, temp) : rc;
             named = rc == 0;
             return rc;
@@ -281,9 +278,15 @@ final class BlockWriter {
         }
     }
 
-    private int writeAndClose(BlockTask task, int handle, boolean gathers, long bytes, long time) {
+    private int writeAndClose(
+            BlockTask task, int handle, boolean allocates, boolean gathers, long bytes, long time) {
         boolean open = true;
         try {
+            if (allocates) {
+                // Without enough room the write fails. In the page cache the file gets no length
+                // before its bytes, so that a power cut leaves fewer that look complete.
+                core.calls().allocate(handle, bytes, !direct);
+            }
             int rc =
                     gathers && gatherer != null
                             ? gatherer.write(task, task.key(), task.segments(), handle)

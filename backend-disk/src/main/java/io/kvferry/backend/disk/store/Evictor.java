@@ -5,6 +5,7 @@ import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.space.EvictionLock;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.disk.space.SpaceCatalog;
 import io.kvferry.toolkit.disk.space.Victim;
 
@@ -61,54 +62,50 @@ final class Evictor {
     /// and frees neither an inode nor blocks, and file systems such as ext4 are slow to make a file
     /// soon after they deleted many.
     Room reserve(long bytes, MemorySegment reuse, long deadlineNanos) {
+        boolean reserved = false;
         boolean reused = false;
-        while (!core.catalog().reserve(bytes)) {
-            long turn = Math.min(deadlineNanos - System.nanoTime(), TURN_NANOS);
-            if (turn <= 0) {
-                return none(reuse, reused);
+        boolean made = false;
+        try {
+            reserved = core.catalog().reserve(bytes);
+            boolean more = true;
+            while (!reserved && more) {
+                long turn = Math.min(deadlineNanos - System.nanoTime(), TURN_NANOS);
+                if (turn <= 0) {
+                    return Room.NONE;
+                }
+                // While another thread deletes, there may be room before this one gets the lock.
+                if (lock.lock(System.nanoTime() + turn)) {
+                    more = false;
+                    try {
+                        reserved = core.catalog().reserve(bytes);
+                        if (!reserved) {
+                            core.noteOthers(lock.othersEvicted());
+                            try {
+                                more = evictOne(bytes, reused ? null : reuse);
+                            } finally { // also where it threw
+                                reserved = victim.reserved();
+                                reused |= victimReused;
+                            }
+                        }
+                    } finally {
+                        lock.unlock(more);
+                    }
+                }
+                reserved = reserved || core.catalog().reserve(bytes);
             }
-            // While another thread deletes, there may be room before this one gets the lock.
-            if (lock.lock(System.nanoTime() + turn)) {
-                boolean evicted = false;
-                boolean evicting = false;
-                try {
-                    if (core.catalog().reserve(bytes)) {
-                        return reused ? Room.WITH_FILE : Room.MADE;
-                    }
-                    core.noteOthers(lock.othersEvicted());
-                    evicting = true;
-                    evicted = evictOne(bytes, reused ? null : reuse);
-                    reused |= victimReused;
-                    if (evicted && victim.reserved()) {
-                        return reused ? Room.WITH_FILE : Room.MADE;
-                    }
-                } catch (RuntimeException | Error e) { // such as no memory to tell listeners
-                    if (evicting && victim.reserved()) {
-                        core.catalog().release(bytes);
-                    }
-                    if (reused || (evicting && victimReused)) {
-                        calls.unlink(reuse);
-                    }
-                    throw e;
-                } finally {
-                    lock.unlock(evicted);
-                }
-                if (!evicted && !core.catalog().reserve(bytes)) {
-                    return none(reuse, reused);
-                }
-                if (!evicted) {
-                    break;
-                }
+            made = reserved;
+            if (!made) {
+                return Room.NONE;
+            }
+            return reused ? Room.WITH_FILE : Room.MADE;
+        } finally { // also where something threw, such as for want of memory
+            if (reserved && !made) {
+                core.catalog().release(bytes);
+            }
+            if (reused && !made) {
+                calls.unlink(reuse);
             }
         }
-        return reused ? Room.WITH_FILE : Room.MADE;
-    }
-
-    private Room none(MemorySegment reuse, boolean reused) {
-        if (reused) {
-            calls.unlink(reuse);
-        }
-        return Room.NONE;
     }
 
     /// Deletes files of at least so many bytes; false when that was not possible by the deadline.
@@ -179,17 +176,23 @@ final class Evictor {
                 catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
                 continue;
             }
+            KeyDigest told = core.toTell(victim); // nobody would tell later
             if (!catalog.evict(victim, bytes)) {
                 continue; // pinned or used meanwhile
             }
             int unlinked;
+            boolean answered = false;
             try {
                 if (rc == 0 && reuse != null && status.bytes() == bytes) {
                     victimReused = calls.rename(path, reuse) == 0;
                 }
                 unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
+                answered = true;
             } finally { // until then lookups that see the file do not count
                 catalog.evicted();
+                if (!answered) { // such as for want of memory: the file may be there
+                    catalog.kept(victim, bytes, System.nanoTime(), victim.stamp());
+                }
             }
             boolean file = !Errno.isGone(-rc) && rc != -Errno.NOT_REGULAR;
             if (file && unlinked < 0 && !Errno.isGone(-unlinked)) {
@@ -201,7 +204,9 @@ final class Evictor {
                 core.counters().evicted.increment();
                 victimFreed = victimReused ? 0 : freed(rc);
             }
-            core.removed(victim);
+            if (told != null) {
+                core.removed(told);
+            }
             return true;
         }
         return false;

@@ -90,6 +90,10 @@ final class FolderScan {
             for (int i = 0; i < StoreFolder.FOLDERS; i++) {
                 listed[i] = listIfChanged(i, found);
             }
+            adopt(found, startedAt);
+            core.removed(
+                    core.catalog()
+                            .sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]));
             complete = true;
         } catch (IOException e) {
             throw FileTrouble.exception("cannot look through " + core.folder().blocks(), e);
@@ -99,9 +103,12 @@ final class FolderScan {
                     Objects.requireNonNull(e.getCause()));
         } finally {
             if (!complete) {
-                listAll(); // what was found is lost
+                listAll(); // what was found is lost, or some of it
             }
         }
+    }
+
+    private void adopt(List<Found> found, long startedAt) {
         found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
         long nowMillis = core.recency().nowMillis();
         for (Found file : found) {
@@ -114,10 +121,6 @@ final class FolderScan {
                             nowMillis,
                             number);
         }
-        List<KeyDigest> gone =
-                core.catalog()
-                        .sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
-        gone.forEach(core::removed);
     }
 
     /// The next scan lists all folders, whether their entries have changed or not.
@@ -324,8 +327,8 @@ final class FolderScan {
                         });
             }
         } finally {
-            core.catalog().clear().forEach(core::removed);
             listAll();
+            core.removed(core.catalog().clear());
         }
         forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];

@@ -25,9 +25,9 @@ import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
-import java.util.Map;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
@@ -44,7 +44,8 @@ final class StoreCore {
     /// Least time between two attempts to make a deleted folder again.
     private static final long RESTORE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-    private static final Map<Shared, Slot> OPEN = new HashMap<>();
+    /// The shared cores. A list: to leave it takes no memory.
+    private static final List<Slot> OPEN = new ArrayList<>();
 
     /// What stores must agree on to share a core.
     private record Shared(
@@ -57,10 +58,17 @@ final class StoreCore {
 
     /// A shared core. Its monitor is held while its folder is opened, which may hang.
     private static final class Slot {
+        /// Null where nothing is shared.
+        private final @Nullable Shared key;
+
         private @Nullable StoreCore core;
 
         /// Stores that have it or wait for it; guarded by [#OPEN].
         private int users = 1;
+
+        Slot(@Nullable Shared key) {
+            this.key = key;
+        }
     }
 
     private final StoreConfig config;
@@ -135,16 +143,7 @@ final class StoreCore {
                         config.space(),
                         config.times(),
                         config.durability());
-        Slot slot;
-        synchronized (OPEN) {
-            slot = OPEN.get(key);
-            if (slot == null) {
-                slot = new Slot();
-                OPEN.put(key, slot);
-            } else {
-                slot.users++;
-            }
-        }
+        Slot slot = enter(key);
         try {
             synchronized (slot) {
                 StoreCore core = slot.core;
@@ -160,13 +159,29 @@ final class StoreCore {
         }
     }
 
-    /// One user of a slot less; whether it was the last.
+    private static Slot enter(Shared key) {
+        synchronized (OPEN) {
+            for (Slot slot : OPEN) {
+                if (key.equals(slot.key)) {
+                    slot.users++;
+                    return slot;
+                }
+            }
+            var slot = new Slot(key);
+            OPEN.add(slot);
+            return slot;
+        }
+    }
+
+    /// One user of a slot less; whether it was the last, who may ask again.
     private static boolean leave(Slot slot) {
         synchronized (OPEN) {
-            if (--slot.users > 0) {
+            if (slot.users > 1) {
+                slot.users--;
                 return false;
             }
-            OPEN.values().remove(slot);
+            slot.users = 0;
+            OPEN.remove(slot);
             return true;
         }
     }
@@ -181,18 +196,21 @@ final class StoreCore {
     }
 
     static StoreCore of(StoreConfig config, FileCalls calls, Recency recency) {
-        return new StoreCore(config, calls, recency, new Slot());
+        return new StoreCore(config, calls, recency, new Slot(null));
     }
 
-    /// One store less; the last one ends the janitor.
+    /// One store less; the last one ends the janitor. Called again where it threw.
     void release() {
         if (!leave(slot)) {
             return;
         }
         janitor.stop();
-        Uninterrupted.join(janitorThread, Janitor.patience());
-        lock.close();
-        folderUsers.close();
+        try {
+            Uninterrupted.join(janitorThread, Janitor.patience());
+        } finally { // also where there is no memory to wait
+            lock.close();
+            folderUsers.close();
+        }
     }
 
     StoreConfig config() {
@@ -286,10 +304,16 @@ final class StoreCore {
         }
     }
 
-    void removed(Victim victim) {
-        if (listeners.length > 0) {
-            removed(victim.digest());
+    /// Needs no memory: nobody would tell the listeners later.
+    void removed(List<KeyDigest> digests) {
+        for (int i = 0; i < digests.size(); i++) {
+            removed(digests.get(i));
         }
+    }
+
+    /// What listeners are told of a victim once it is gone; null where there are none.
+    @Nullable KeyDigest toTell(Victim victim) {
+        return listeners.length > 0 ? victim.digest() : null;
     }
 
     /// The file of a block is gone.

@@ -87,18 +87,27 @@ final class RecencyIndex {
     ///
     /// @param stamp time of use, see [Recency]
     int add(KeyDigest digest, long size, long stamp) {
+        return add(digest.a(), digest.b(), digest.c(), digest.d(), size, stamp);
+    }
+
+    /// The same without an object, and without memory where a slot is free.
+    int add(long[] words, long size, long stamp) {
+        return add(words[0], words[1], words[2], words[3], size, stamp);
+    }
+
+    private int add(long a, long b, long c, long d, long size, long stamp) {
         int slot = claim();
         int at = slot * WORDS;
-        digests[at] = digest.a();
-        digests[at + 1] = digest.b();
-        digests[at + 2] = digest.c();
-        digests[at + 3] = digest.d();
+        digests[at] = a;
+        digests[at + 1] = b;
+        digests[at + 2] = c;
+        digests[at + 3] = d;
         bytes[slot] = size;
         pins[slot] = 0;
         scans[slot] = 0;
         readable(slot);
         persisted[slot] = 0;
-        int bucket = bucket(digest.a());
+        int bucket = bucket(a);
         chain[slot] = buckets[bucket];
         buckets[bucket] = slot;
         link(slot, stamp);

@@ -350,7 +350,7 @@ public final class SpaceCatalog {
         }
         int slot = index.find(victim.words);
         if (slot == RecencyIndex.NONE) {
-            slot = index.add(victim.digest(), victim.bytes, stamp);
+            slot = index.add(victim.words, victim.bytes, stamp);
         } else {
             index.resize(slot, victim.bytes == 0 ? index.bytes(slot) : victim.bytes);
             index.touch(slot, Math.max(stamp, index.stamp(slot)));
@@ -401,7 +401,8 @@ public final class SpaceCatalog {
     }
 
     /// Forgets the files that scan number `scan`, begun at `startedAt`, looked for and did not
-    /// meet, and that nobody saw since; answers those.
+    /// meet, and that nobody saw since; answers those. Where there is no memory for the answer,
+    /// nothing is forgotten.
     public synchronized List<KeyDigest> sweep(int scan, long startedAt, Scanned looked) {
         var gone = new ArrayList<KeyDigest>();
         for (int slot = 0; slot < index.slots(); slot++) {
@@ -410,20 +411,29 @@ public final class SpaceCatalog {
                     && index.verifiedAt(slot) - startedAt < 0
                     && looked.test(index.firstWord(slot))) {
                 gone.add(index.digest(slot));
-                index.remove(slot);
             }
         }
+        forget(gone);
         return gone;
     }
 
-    /// Forgets everything; answers what that was.
+    /// Forgets everything; answers what that was. Where there is no memory for the answer, nothing
+    /// is forgotten.
     public synchronized List<KeyDigest> clear() {
-        var gone = new ArrayList<KeyDigest>();
-        for (int slot = index.oldest(); slot != RecencyIndex.NONE; slot = index.oldest()) {
-            gone.add(index.digest(slot));
-            index.remove(slot);
+        var gone = new ArrayList<KeyDigest>(index.size());
+        for (int slot = 0; slot < index.slots(); slot++) {
+            if (index.holds(slot)) {
+                gone.add(index.digest(slot));
+            }
         }
+        forget(gone);
         return gone;
+    }
+
+    private void forget(List<KeyDigest> gone) {
+        for (int i = 0; i < gone.size(); i++) {
+            index.remove(index.find(gone.get(i)));
+        }
     }
 
     public synchronized long usedBytes() {
