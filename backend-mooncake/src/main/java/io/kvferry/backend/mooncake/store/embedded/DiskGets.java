@@ -105,9 +105,21 @@ final class DiskGets implements AutoCloseable {
                 if (read == null) {
                     return;
                 }
-                ahead.add(new Ahead(next, read));
+                keep(read);
             }
             next++;
+        }
+    }
+
+    private void keep(StagedRead read) {
+        boolean kept = false;
+        try {
+            ahead.add(new Ahead(next, read));
+            kept = true;
+        } finally {
+            if (!kept) {
+                read.close();
+            }
         }
     }
 

@@ -55,16 +55,15 @@ public final class Bucket {
         return fileBytes;
     }
 
+    /// Whether an object is of use.
+    synchronized boolean holds(int index) {
+        return !gone.get(index);
+    }
+
     /// Notes that an object is of no use any more, and keeps nothing of it.
-    ///
-    /// @return false when that was known
-    synchronized boolean drop(int index) {
-        if (gone.get(index)) {
-            return false;
-        }
+    synchronized void drop(int index) {
         gone.set(index);
         objects[index] = null;
-        return true;
     }
 
     /// Whether nothing in it is of use any more.

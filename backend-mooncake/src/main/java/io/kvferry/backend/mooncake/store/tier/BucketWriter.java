@@ -105,6 +105,24 @@ final class BucketWriter implements AutoCloseable {
         if (created != 0) {
             return created;
         }
+        boolean ended = false;
+        try {
+            int rc = writeSources(bucket, sources, wanted, objects);
+            ended = true;
+            return rc;
+        } finally {
+            if (!ended && !stuck) { // such as for want of memory
+                uncertain = true;
+                uncertain = run(() -> cleanUp(bucket), 1) != 0;
+            }
+        }
+    }
+
+    private int writeSources(
+            Bucket bucket,
+            List<BucketSource> sources,
+            IntPredicate wanted,
+            List<@Nullable DiskObject> objects) {
         var drafts = new ArrayList<@Nullable DiskObject>(sources.size());
         for (BucketSource source : sources) {
             byte[] key = source.key().getBytes(StandardCharsets.UTF_8);
@@ -253,6 +271,9 @@ final class BucketWriter implements AutoCloseable {
             stuck = true;
             return -STALLED;
         } catch (ExecutionException e) {
+            if (e.getCause() instanceof OutOfMemoryError full) {
+                throw full;
+            }
             throw new IllegalStateException("a file call threw", e.getCause());
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();

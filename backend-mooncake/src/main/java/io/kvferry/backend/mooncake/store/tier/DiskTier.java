@@ -252,8 +252,9 @@ public final class DiskTier implements AutoCloseable {
     /// A copy is of no use any more. Called before its object can no longer be found, so that
     /// [#confirmRemovals] of anybody waits for it; asks no disk.
     public void removed(DiskObject copy) {
-        if (copy.bucket().drop(copy.index())) {
-            leftovers.add(copy);
+        if (copy.bucket().holds(copy.index())) {
+            leftovers.add(copy); // first: a removal that is not here is never noted on disk
+            copy.bucket().drop(copy.index());
         }
     }
 

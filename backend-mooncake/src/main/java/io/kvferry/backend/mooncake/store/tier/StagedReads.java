@@ -97,22 +97,33 @@ final class StagedReads implements AutoCloseable {
             Thread.currentThread().interrupt();
             return List.of();
         }
-        boolean whole = true;
-        for (DiskObject object : objects) { // all are taken, so that the reservation is used up
-            StagingPool.Buffer buffer = staging.allocate(StagingPool.bytesFor(object.size()));
-            if (buffer == null) {
-                whole = false;
-            } else if (whole) {
+        int next = 0;
+        try {
+            for (; next < objects.size(); next++) {
+                DiskObject object = objects.get(next);
+                StagingPool.Buffer buffer = staging.allocate(StagingPool.bytesFor(object.size()));
+                if (buffer == null) {
+                    return List.of();
+                }
                 started.add(start(object, buffer));
-            } else {
-                buffer.close();
+            }
+            return started;
+        } finally {
+            if (next < objects.size()) {
+                giveUp(started, objects, next);
             }
         }
-        if (!whole) {
-            started.forEach(StagedRead::close);
-            return List.of();
+    }
+
+    /// Ends the reads that were started, and gives back what is reserved behind the one that was
+    /// not.
+    private void giveUp(List<StagedRead> started, List<DiskObject> objects, int failed) {
+        for (int i = failed + 1; i < objects.size(); i++) {
+            staging.giveBack(StagingPool.bytesFor(objects.get(i).size()));
         }
-        return started;
+        for (int i = 0; i < started.size(); i++) {
+            started.get(i).close();
+        }
     }
 
     /// Whether a read has just hung, so that the disk is not asked for now.
@@ -127,11 +138,19 @@ final class StagedReads implements AutoCloseable {
     }
 
     private StagedRead start(DiskObject object, StagingPool.Buffer buffer) {
-        if (isStalled()) {
-            buffer.close();
-            return FailedRead.STALLED;
+        boolean started = false;
+        try {
+            if (isStalled()) {
+                return FailedRead.STALLED;
+            }
+            StagedRead read = disk.start(object, buffer);
+            started = true;
+            return read;
+        } finally {
+            if (!started) {
+                buffer.close();
+            }
         }
-        return disk.start(object, buffer);
     }
 
     /// After a read has hung, others fail at once until the pause is over.

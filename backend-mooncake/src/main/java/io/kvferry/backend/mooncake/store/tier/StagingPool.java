@@ -128,6 +128,11 @@ final class StagingPool implements AutoCloseable {
         }
     }
 
+    /// Gives back a part of what was reserved.
+    void giveBack(long bytes) {
+        pages.release((int) (bytes / PAGE));
+    }
+
     private synchronized @Nullable Buffer find(int count) {
         if (closed) {
             return null;
@@ -135,8 +140,7 @@ final class StagingPool implements AutoCloseable {
         for (Slab slab : slabs) {
             int handle = slab.allocator.allocate(count * UNIT);
             if (handle != OffsetAllocator.NONE) {
-                lent++;
-                return new Buffer(slab, handle, count);
+                return lend(slab, handle, count);
             }
         }
         // Pieces of many sizes leave gaps; slabs beyond the budget close those of one slab.
@@ -153,11 +157,32 @@ final class StagingPool implements AutoCloseable {
         } catch (OutOfMemoryError | KvFerryException _) { // each source has its own
             return null;
         }
-        var slab = new Slab(memory, new OffsetAllocator(bytes / PAGE * UNIT));
-        slabs.add(slab);
+        Slab slab = null;
+        try {
+            var made = new Slab(memory, new OffsetAllocator(bytes / PAGE * UNIT));
+            slabs.add(made);
+            slab = made;
+        } finally {
+            if (slab == null) {
+                memory.free().run();
+            }
+        }
         taken += bytes;
-        lent++;
-        return new Buffer(slab, slab.allocator.allocate(count * UNIT), count);
+        return lend(slab, slab.allocator.allocate(count * UNIT), count);
+    }
+
+    private Buffer lend(Slab slab, int handle, int count) {
+        boolean done = false;
+        try {
+            var buffer = new Buffer(slab, handle, count);
+            done = true;
+            lent++;
+            return buffer;
+        } finally {
+            if (!done) {
+                slab.allocator.release(handle);
+            }
+        }
     }
 
     /// Gives back the slabs in which nothing is lent: none of them was long enough.

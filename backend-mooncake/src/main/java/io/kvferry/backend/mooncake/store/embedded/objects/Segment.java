@@ -112,6 +112,15 @@ public final class Segment {
         }
     }
 
+    public boolean isMounted() {
+        lock.lock();
+        try {
+            return mounted;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /// Whether its memory has gone.
     boolean isFreed() {
         lock.lock();

@@ -33,7 +33,7 @@ final class OffloadBatch implements AutoCloseable {
     private final StoreParts parts;
     private final DiskTier disk;
     private final OffloadQueue queue;
-    private final List<Taken> claimed = new ArrayList<>();
+    private final ArrayList<Taken> claimed = new ArrayList<>();
     private long bytes;
     private boolean tookAny;
 
@@ -64,6 +64,7 @@ final class OffloadBatch implements AutoCloseable {
     boolean fill(boolean flush) {
         int keys = disk.config().bucketKeys();
         while (claimed.size() < keys) {
+            claimed.ensureCapacity(claimed.size() + 1); // what is pinned must get into the list
             Taken next = queue.take(bytes, flush || tookAny);
             if (next == null) {
                 break;
@@ -104,11 +105,11 @@ final class OffloadBatch implements AutoCloseable {
                 object.unpin();
                 dropEvicted(object);
             }
+            return wanted;
+        } finally {
             if (evicted) {
                 queue.uncountEvicting(object);
             }
-            return wanted;
-        } finally {
             shard.unlock();
         }
     }
@@ -202,8 +203,8 @@ final class OffloadBatch implements AutoCloseable {
     /// Lets go of those that did not get to disk.
     @Override
     public void close() {
-        for (Taken taken : claimed.subList(settled, claimed.size())) {
-            letGo(parts.objects(), taken.object());
+        for (int i = settled; i < claimed.size(); i++) { // takes no memory of the heap
+            letGo(parts.objects(), claimed.get(i).object());
         }
         claimed.clear();
     }

@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.store.embedded.offload;
 
 import io.kvferry.backend.mooncake.store.embedded.objects.StoreParts;
-import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.toolkit.bounded.LastingLoop;
@@ -132,7 +131,7 @@ final class OffloadLoop implements AutoCloseable {
 
     /// Those whose eviction waits for the disk stay in memory.
     private void letGoOfEvicted() {
-        for (StoredObject object : queue.drainEvicted()) {
+        for (var object = queue.pollEvicted(); object != null; object = queue.pollEvicted()) {
             OffloadBatch.letGo(parts.objects(), object);
         }
     }

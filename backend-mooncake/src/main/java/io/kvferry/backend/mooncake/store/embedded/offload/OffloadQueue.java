@@ -8,8 +8,6 @@ import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -82,8 +80,8 @@ final class OffloadQueue {
                 disk.counters().offloadSkippedKeys.increment();
                 return false;
             }
+            evicting.add(object); // first: memory of the heap may be short
             object.pins++;
-            evicting.add(object);
             evictingBytes += object.size;
             notifyAll();
             return true;
@@ -134,12 +132,11 @@ final class OffloadQueue {
                 || System.nanoTime() - waitingSince > disk.config().interval().toNanos();
     }
 
-    /// Takes out all that are being evicted. They stay pinned.
-    synchronized List<StoredObject> drainEvicted() {
-        var all = new ArrayList<>(evicting);
-        evicting.clear();
-        all.forEach(object -> evictingBytes -= object.size);
-        return all;
+    /// Takes out one that is being evicted; it stays pinned. Takes no memory of the heap.
+    synchronized @Nullable StoredObject pollEvicted() {
+        StoredObject next = evicting.poll();
+        evictingBytes -= next == null ? 0 : next.size;
+        return next;
     }
 
     /// Waits a while for something to write.

@@ -40,12 +40,18 @@ public final class Promotions {
             return;
         }
         Segment segment = place.place();
-        MemorySegment.copy(value, 0, segment.memory(), place.offset, object.size);
-        if (attach(object, place, segment)) {
+        boolean attached = false;
+        try {
+            MemorySegment.copy(value, 0, segment.memory(), place.offset, object.size);
+            attached = attach(object, place, segment);
+        } finally {
+            if (!attached) {
+                place.dropMemory();
+            }
+        }
+        if (attached) {
             tier.counters().promotions.increment();
             tier.counters().promotedBytes.add(object.size);
-        } else {
-            place.dropMemory();
         }
     }
 
@@ -62,15 +68,13 @@ public final class Promotions {
         }
     }
 
-    /// A segment that is unmounted just now is looked through after it has left the table, so an
-    /// object that gets memory in it before that is found there.
+    /// The objects of a segment are looked through once it is no longer mounted, so one that gets
+    /// memory in it before that is found there.
     private boolean attach(StoredObject object, StoredObject place, Segment segment) {
         ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();
         try {
-            if (object.state != State.COMPLETE
-                    || object.hasMemory()
-                    || !parts.segments().all().contains(segment)) {
+            if (object.state != State.COMPLETE || object.hasMemory() || !segment.isMounted()) {
                 return false;
             }
             object.takePlaceOf(place);
