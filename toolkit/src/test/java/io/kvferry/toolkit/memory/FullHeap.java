@@ -18,6 +18,7 @@ import java.util.concurrent.atomic.AtomicReference;
 /// For tests of what goes on after a heap was full: a JVM with a small heap, and what fills it.
 public final class FullHeap {
     private static final int ARRAY_HEADER = 16;
+    private static final byte[] NOTHING = {};
 
     private FullHeap() {}
 
@@ -147,7 +148,7 @@ public final class FullHeap {
             }
         }
         try {
-            reserve.set(null);
+            reserve.set(NOTHING);
             return trial.work();
         } catch (OutOfMemoryError _) {
             return false;

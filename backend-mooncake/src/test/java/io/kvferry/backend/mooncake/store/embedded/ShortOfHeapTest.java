@@ -277,7 +277,7 @@ class ShortOfHeapTest {
 
         private final long[] read = new long[1];
         private final MemorySegment value;
-        private @Nullable Started @Nullable [] started;
+        private @Nullable Started[] started = new Started[1];
         private final List<String> keys = List.of("k");
         private final long[] sizes = {BYTES};
 
