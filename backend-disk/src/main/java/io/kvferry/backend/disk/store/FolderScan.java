@@ -327,8 +327,11 @@ final class FolderScan {
                         });
             }
         } finally {
-            listAll();
-            core.removed(core.catalog().clear());
+            try {
+                core.removed(core.catalog().clear());
+            } finally {
+                listAll(); // last: a scan beside this one may have listed what is forgotten here
+            }
         }
         forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];

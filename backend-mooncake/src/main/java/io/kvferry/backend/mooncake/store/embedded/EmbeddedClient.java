@@ -321,7 +321,10 @@ public final class EmbeddedClient implements Store, PutSessions {
     ///
     /// @throws KvFerryException [ErrorCode#NO_MEMORY], or [ErrorCode#CLOSED] when this client or
     ///   the store is closed
-    public void mount(String name, long bytes) {
+    public synchronized void mount(String name, long bytes) {
+        if (!store.clients.isWatched(number)) {
+            unmountOwn(); // what expired, where the store has not come to it
+        }
         store.clients.watch(number);
         store.mount(name, bytes, number, SegmentMemory.PRIVATE);
         if (closed || !store.clients.isWatched(number)) { // what was mounted before has gone, too

@@ -92,6 +92,7 @@ final class BucketWriter implements AutoCloseable {
             IntPredicate wanted,
             List<@Nullable DiskObject> objects) {
         uncertain = false;
+        pending = null; // of a write that threw
         filled = 0;
         written = 0;
         failure = 0;

@@ -33,7 +33,7 @@ final class OffloadBatch implements AutoCloseable {
     private final StoreParts parts;
     private final DiskTier disk;
     private final OffloadQueue queue;
-    private final ArrayList<Taken> claimed = new ArrayList<>();
+    private final ArrayList<Taken> claimed = new ArrayList<>(0); // grows when it is told to
     private long bytes;
     private boolean tookAny;
 
