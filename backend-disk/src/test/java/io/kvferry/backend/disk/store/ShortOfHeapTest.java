@@ -37,9 +37,9 @@ import java.util.stream.IntStream;
 /// allocations of the call fail one after the other, on whichever thread. Whichever fails, the call
 /// ends once, what the store knows is what is in the folder, and nothing of the store is lost.
 ///
-/// Loads of large files are not here: one lost the handle of its file, where memory ended in the
-/// system call that closes it, before that was compiled. Whether the call was made is not known
-/// then, so it cannot be made again.
+/// Loads of large files are not here: one lost the handle of its file. The cause is not known for
+/// certain; a system call that is not compiled yet takes memory for its answer, and where there is
+/// none the handle that was opened is not known, nor whether a close was made.
 class ShortOfHeapTest {
     @TempDir Path root;
 
