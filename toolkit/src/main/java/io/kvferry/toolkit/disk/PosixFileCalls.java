@@ -431,7 +431,7 @@ final class PosixFileCalls implements FileCalls {
         return (int) ERRNO.get(state, 0L);
     }
 
-    /// For want of memory a call may not come about.
+    /// A call fails with OutOfMemoryError where the heap has no memory for it.
     private static AssertionError unexpected(String function, Throwable thrown) {
         if (thrown instanceof OutOfMemoryError full) {
             throw full;

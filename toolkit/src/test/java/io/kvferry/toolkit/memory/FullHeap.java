@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicReference;
 public final class FullHeap {
     private static final int ARRAY_HEADER = 16;
     private static final byte[] NOTHING = {};
+    private static final String FAILURES = "failures: ";
 
     private FullHeap() {}
 
@@ -105,6 +106,26 @@ public final class FullHeap {
         ///
         /// @param left bytes that the work had
         void check(int left);
+    }
+
+    /// Runs a program that calls [#sweepAndExit].
+    ///
+    /// @return how often its trial was not done
+    public static int runSweep(
+            Path folder, int heapMegabytes, Class<?> program, String... arguments)
+            throws IOException, InterruptedException {
+        List<String> said = run(folder, heapMegabytes, Duration.ofSeconds(240), program, arguments);
+        assertThat(said).as("%s", said).anyMatch(line -> line.startsWith(FAILURES));
+        return said.stream()
+                .filter(line -> line.startsWith(FAILURES))
+                .mapToInt(line -> Integer.parseInt(line.substring(FAILURES.length())))
+                .sum();
+    }
+
+    /// Sweeps as [#sweep], prints the result for [#runSweep], and ends this JVM.
+    public static void sweepAndExit(int step, int most, Trial trial) {
+        System.out.println("\n" + FAILURES + sweep(step, most, trial));
+        System.exit(0);
     }
 
     /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, until it

@@ -261,7 +261,7 @@ public final class BlockStore implements AutoCloseable {
         }
         BlockTask task = claim(BlockTask.Kind.TOUCH);
         if (task != null) {
-            task.prepare(keys, latest()); // without memory: the claim would be lost
+            task.prepare(keys, latest()); // allocates nothing, or the claim could be lost
             threads.submit(task);
             return;
         }

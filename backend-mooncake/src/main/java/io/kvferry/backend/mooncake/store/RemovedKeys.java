@@ -6,8 +6,8 @@ import io.kvferry.backend.mooncake.store.Store.Removals;
 import java.util.ArrayList;
 
 /// Keys of objects that went, until they are taken. Bounded in number and in bytes, so that they
-/// fit into one message; who does not take them in time hears that any object may be gone; so it is
-/// when the heap has no room for them.
+/// fit into one message; who does not take them in time hears that any object may be gone. The same
+/// holds when the heap has no room for them.
 ///
 /// Threading: any thread; its monitor holds no other lock.
 public final class RemovedKeys {

@@ -19,8 +19,8 @@ public record StoreIdentity(String tenant, String model, String layout) {
         Objects.requireNonNull(layout, "layout");
     }
 
-    // By hand: those that are generated take memory of the heap now and then, which may be short
-    // where objects are removed.
+    // Written by hand: those of records allocate at times, and a removal must not fail where the
+    // heap is full.
     @Override
     public boolean equals(Object other) {
         return other instanceof StoreIdentity identity

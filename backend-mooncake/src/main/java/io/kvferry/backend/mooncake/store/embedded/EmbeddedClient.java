@@ -323,7 +323,7 @@ public final class EmbeddedClient implements Store, PutSessions {
     ///   the store is closed
     public synchronized void mount(String name, long bytes) {
         if (!store.clients.isWatched(number)) {
-            unmountOwn(); // what expired, where the store has not come to it
+            unmountOwn(); // segments that expired and are not unmounted yet
         }
         store.clients.watch(number);
         store.mount(name, bytes, number, SegmentMemory.PRIVATE);
@@ -448,7 +448,7 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     @Override
     public void close() {
-        closed = true; // each of what follows can be done again, when it failed the first time
+        closed = true; // a close that failed can be called again: each step can be repeated
         RemovalLog log = removals.get();
         if (log != null) {
             store.objects.unfollow(log);

@@ -196,7 +196,7 @@ public final class EmbeddedStore implements AutoCloseable {
         }
         removeWhere(object -> object.segment != null && gone.contains(object.segment));
         puts.releaseIn(gone);
-        segments.remove(gone); // last: what fails before it can be done again
+        segments.remove(gone); // last: an unmount that failed can be repeated
     }
 
     private void removeWhere(Predicate<StoredObject> which) {

@@ -231,7 +231,7 @@ final class Evictor {
             }
             return evicted;
         } finally {
-            for (int i = 0; i < locked.size(); i++) { // without an iterator: memory may be short
+            for (int i = 0; i < locked.size(); i++) { // an iterator may find no memory
                 locked.get(i).unlock();
             }
         }

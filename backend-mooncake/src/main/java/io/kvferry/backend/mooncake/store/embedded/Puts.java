@@ -340,7 +340,7 @@ final class Puts {
     /// Under the lock of its shard.
     private void discard(StoredObject put) {
         synchronized (discarded) {
-            discarded.add(put); // first: memory may be short, and who is not here is never freed
+            discarded.add(put); // first, since it may fail: a put that is not here is never freed
         }
         store.objects.erase(put);
         open.decrementAndGet();
@@ -397,7 +397,7 @@ final class Puts {
         release(put -> put.segment != null && gone.contains(put.segment));
     }
 
-    /// One at a time, so that nothing that has left the list depends on more memory of the heap.
+    /// One at a time: a put that has left the list is freed without an allocation on the heap.
     private int release(Predicate<StoredObject> which) {
         int released = 0;
         for (int i = discarded() - 1; i >= 0; i--) {

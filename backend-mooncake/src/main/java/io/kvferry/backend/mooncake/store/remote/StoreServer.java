@@ -120,7 +120,7 @@ final class StoreServer implements AutoCloseable {
         }
         long id = RANDOM.nextLong() | 1;
         var session = new OwnerSession(id, store.client(identity));
-        sessions.put(id, session); // first: whatever fails behind it, the session ends
+        sessions.put(id, session); // first: a session whose start fails ends in time
         session.client.removals(); // from here on they are listed
         session.client.usage();
         var info = engine.info();

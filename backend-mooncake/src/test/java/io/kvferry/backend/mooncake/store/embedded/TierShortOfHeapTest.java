@@ -48,16 +48,15 @@ class TierShortOfHeapTest {
     }
 
     private void sweep(Call call, int step) throws Exception {
-        List<String> said =
-                FullHeap.run(
+        int failures =
+                FullHeap.runSweep(
                         root,
                         16,
-                        Duration.ofSeconds(240),
                         Child.class,
                         call.name(),
                         Integer.toString(step),
                         root.toString());
-        assertThat(said).contains("all is given back").doesNotContain("failures: 0");
+        assertThat(failures).as("calls that failed").isPositive();
     }
 
     enum Call {
@@ -149,10 +148,7 @@ class TierShortOfHeapTest {
         public static void main(String[] args) {
             try (var arena = Arena.ofShared()) {
                 var child = new Child(Call.valueOf(args[0]), Path.of(args[2]), arena);
-                int failures = FullHeap.sweep(Integer.parseInt(args[1]), MOST, child);
-                System.out.println("\nfailures: " + failures);
-                System.out.println("\nall is given back");
-                System.exit(0);
+                FullHeap.sweepAndExit(Integer.parseInt(args[1]), MOST, child);
             }
         }
 

@@ -13,7 +13,7 @@ import java.util.List;
 public final class ObjectGroup {
     /// @param identity of all members
     public record Name(StoreIdentity identity, String group) {
-        // By hand as those of StoreIdentity: groups are looked up where objects are removed.
+        // Written by hand, as those of StoreIdentity: a removal looks its group up.
         @Override
         public boolean equals(Object other) {
             return other instanceof Name name
@@ -79,7 +79,7 @@ public final class ObjectGroup {
         return closed;
     }
 
-    /// Whether the books of the heap have it.
+    /// Sets whether it is counted in the heap budget.
     ///
     /// @return whether that was not so before
     synchronized boolean count(boolean now) {

@@ -82,14 +82,14 @@ public final class ObjectTable {
             done = true;
         } finally {
             countGroup(made);
-            if (!done) { // the table grew in vain behind the insertion
+            if (!done) { // it was inserted, and then the table could not grow
                 dropEmpty(made);
             }
         }
         return known == null ? made : known;
     }
 
-    /// Brings the books up to date with whether a group is in the table.
+    /// Counts a group on the heap if it is in the table, and no longer if it is not.
     private void countGroup(ObjectGroup group) {
         boolean known = groups.get(group.name) == group;
         if (group.count(known)) {
@@ -121,7 +121,7 @@ public final class ObjectTable {
             try {
                 dropGroup(group);
             } catch (OutOfMemoryError _) {
-                // The group is closed. Who finds it drops it.
+                // The group is closed. The next put that finds it drops it.
             }
         }
     }
@@ -143,7 +143,7 @@ public final class ObjectTable {
     }
 
     /// Takes an object out of its shard, whose lock the caller holds, and out of its group. Its
-    /// memory is the caller's to free. Takes no memory of the heap.
+    /// memory is the caller's to free. Does not fail where the heap is full.
     public void erase(StoredObject object) {
         if (!shardOf(object.hash).remove(object)) {
             throw new IllegalStateException("object is not in the table: " + object.key);

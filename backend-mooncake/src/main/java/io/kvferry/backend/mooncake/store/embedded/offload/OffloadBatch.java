@@ -33,7 +33,10 @@ final class OffloadBatch implements AutoCloseable {
     private final StoreParts parts;
     private final DiskTier disk;
     private final OffloadQueue queue;
-    private final ArrayList<Taken> claimed = new ArrayList<>(0); // grows when it is told to
+
+    /// Without room at first, so that `ensureCapacity` makes some.
+    private final ArrayList<Taken> claimed = new ArrayList<>(0);
+
     private long bytes;
     private boolean tookAny;
 
@@ -64,7 +67,7 @@ final class OffloadBatch implements AutoCloseable {
     boolean fill(boolean flush) {
         int keys = disk.config().bucketKeys();
         while (claimed.size() < keys) {
-            claimed.ensureCapacity(claimed.size() + 1); // what is pinned must get into the list
+            claimed.ensureCapacity(claimed.size() + 1); // before an object is pinned
             Taken next = queue.take(bytes, flush || tookAny);
             if (next == null) {
                 break;
