@@ -38,6 +38,7 @@ class DiskConnectorTckTest {
             var options = new HashMap<String, Object>(more());
             options.put("shared_storage_path", folder.resolve("kv").toString());
             options.put("reserve", 0);
+            options.put("suppression", "200ms"); // tests wait for a failed block to be found again
             return options;
         }
 

@@ -60,7 +60,7 @@ interface FileOrder {
     /// The block store's own.
     final class Catalog implements FileOrder {
         private final SpaceCatalog catalog =
-                new SpaceCatalog(Long.MAX_VALUE / 2, 0, 0, 0, new Recency(60_000));
+                new SpaceCatalog(Long.MAX_VALUE / 2, 0, 0, 0, 0, new Recency(60_000));
         private final Victim victim = new Victim();
         private long latest;
 

@@ -13,8 +13,8 @@ import java.util.ArrayDeque;
 import java.util.List;
 
 /// The folders of a store: for their user alone (mode 0700), and with names as durable as what they
-/// are to hold, whoever made them: another process may have made one just now and not brought its
-/// name to the medium.
+/// are to hold. That holds for folders of other processes too, which may have made one just now and
+/// not synced its name.
 ///
 /// Threading: any thread; any number of processes may make the same folders.
 public final class FolderMaker {

@@ -8,6 +8,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 import java.util.function.Supplier;
 
 /// Two bounded queues of file I/O, reads before writes, and the idle threads that wait for them.
@@ -208,9 +209,9 @@ public final class IoPool<T extends IoTask> {
         }
     }
 
-    /// Tasks whose thread hangs in the file system although their caller was answered.
-    public int stalled() {
-        return (int) all.stream().filter(IoTask::stalled).count();
+    /// Tasks in this state at the moment, free ones included.
+    public int count(Predicate<? super T> state) {
+        return (int) all.stream().filter(state).count();
     }
 
     /// Waits until nothing is queued or in service; false when `nanos` were not enough.

@@ -83,8 +83,13 @@ public abstract class IoTask {
     }
 
     /// Whether its thread hangs in the file system although the caller was answered.
-    final boolean stalled() {
+    public final boolean stalled() {
         return (state.get() & PHASE_MASK) == HANGING;
+    }
+
+    /// Whether its thread may use the caller's segments.
+    public final boolean inMemory() {
+        return (state.get() & PHASE_MASK) == MEMORY;
     }
 
     /// Deadline thread: ends the request if its time has passed; whether the deadline is to be

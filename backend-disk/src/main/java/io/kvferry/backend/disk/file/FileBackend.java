@@ -92,7 +92,7 @@ public final class FileBackend implements TransferBackend {
                 CLOSE_LIMIT);
     }
 
-    /// With threads of which a test decides what they do.
+    /// For tests that choose the threads.
     ///
     /// @param closeLimit how long [#close] waits for transfers to quiesce
     FileBackend(
@@ -267,7 +267,7 @@ public final class FileBackend implements TransferBackend {
         } catch (OutOfMemoryError e) {
             active.remove(transfer);
             throw new KvFerryException(
-                    ErrorCode.NO_MEMORY, "no thread to be had for a transfer", e);
+                    ErrorCode.NO_MEMORY, "no memory for the thread of a transfer", e);
         } catch (RejectedExecutionException _) {
             active.remove(transfer);
             checkOpen();

@@ -11,11 +11,12 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
 import java.util.List;
-import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
@@ -27,6 +28,10 @@ final class DiskJob implements BlockCallback {
     private static final Failure NOT_STARTED =
             new Failure(ErrorCode.INTERNAL, "the transfer could not be handed on to the store");
 
+    /// For an exception of which no failure can be made, for lack of memory most likely.
+    private static final Failure NO_MEMORY =
+            new Failure(ErrorCode.NO_MEMORY, "no memory to hand a file on to the store");
+
     private final DiskPlan.Move move;
     private final boolean load;
     private final BlockStore store;
@@ -34,17 +39,22 @@ final class DiskJob implements BlockCallback {
     private final Runnable whenRoom;
     private final Runnable whenEnded;
     private final List<JobFile> files;
-    private final BitSet failed = new BitSet();
+
+    /// Large enough from the start: a failure is noted also when the heap is full.
+    private final BitSet failed;
+
     private int next;
     private int inFlight;
     private boolean revoked;
     private boolean notStarted;
 
     /// Why nothing more is handed on.
-    private Optional<Failure> aborted = Optional.empty();
+    private @Nullable Failure aborted;
 
     private long bytes;
-    private Optional<Failure> firstFailure = Optional.empty();
+
+    /// What the job failed for; null while no file has failed.
+    private @Nullable Failure failure;
 
     /// @param whenRoom called from I/O threads when the store may take more
     /// @param whenEnded called, from any thread and perhaps more than once, when the job has ended
@@ -64,6 +74,7 @@ final class DiskJob implements BlockCallback {
         this.whenRoom = whenRoom;
         this.whenEnded = whenEnded;
         this.files = JobFile.of(move, memory, rank);
+        this.failed = new BitSet(files.size());
     }
 
     TransferId id() {
@@ -104,8 +115,8 @@ final class DiskJob implements BlockCallback {
     /// The store takes no more for now; the job may have been given up meanwhile.
     private void refused(int item) {
         inFlight--;
-        if (aborted.isPresent()) {
-            fail(item, aborted.get());
+        if (aborted != null) {
+            fail(item, aborted);
         } else if (!notStarted) {
             next = item;
         }
@@ -126,7 +137,7 @@ final class DiskJob implements BlockCallback {
                     : store.save(file.key(), file.segments(), deadline, this, item);
         } catch (RuntimeException
                 | Error e) { // such as a file larger than the store was opened for
-            end(item, new BlockResult.Failed(Failure.of(e)));
+            failed(item, e);
             return true; // the caller goes on feeding, which must not begin anew in between
         }
     }
@@ -144,25 +155,44 @@ final class DiskJob implements BlockCallback {
         }
     }
 
-    private synchronized void end(int item, BlockResult result) {
-        inFlight--;
-        switch (result) {
-            case BlockResult.Failed(Failure failure) -> fail(item, failure);
-            case BlockResult.Done _, BlockResult.Located _ -> bytes += files.get(item).bytes();
+    /// The store has refused the file with an exception.
+    private void failed(int item, Throwable why) {
+        Failure told = NO_MEMORY;
+        try {
+            told = Failure.of(why);
+        } catch (RuntimeException | Error _) {
+            // no memory for the words
         }
+        synchronized (this) {
+            fail(item, told);
+            inFlight--;
+            notifyAll();
+        }
+    }
+
+    /// Needs no memory: the job would be taken for complete, or never end.
+    private synchronized void end(int item, BlockResult result) {
+        if (result instanceof BlockResult.Failed failedResult) {
+            fail(item, failedResult.failure());
+        } else {
+            bytes += files.get(item).bytes();
+        }
+        inFlight--;
         notifyAll();
     }
 
-    private void fail(int item, Failure failure) {
-        failed.set(item);
-        if (firstFailure.isEmpty()) {
-            firstFailure = Optional.of(failure);
+    /// A file that is gone counts least: for that alone the next lookup looks for the files again,
+    /// and one that fails otherwise would be promised once more.
+    private void fail(int item, Failure why) {
+        if (failure == null || failure.code() == ErrorCode.MISS) {
+            failure = why;
         }
+        failed.set(item);
     }
 
-    private void failRest(Failure failure) {
+    private void failRest(Failure why) {
         for (; next < files.size(); next++) {
-            fail(next, failure);
+            fail(next, why);
         }
     }
 
@@ -186,10 +216,10 @@ final class DiskJob implements BlockCallback {
     }
 
     /// Gives up what was not handed on yet.
-    void abort(Failure failure) {
+    void abort(Failure why) {
         synchronized (this) {
-            aborted = Optional.of(failure);
-            failRest(failure);
+            aborted = why;
+            failRest(why);
             notifyAll();
         }
         signal();
@@ -224,10 +254,9 @@ final class DiskJob implements BlockCallback {
         if (notStarted) { // names no block, which stands for all
             return new Completion.Failed(NOT_STARTED, List.of());
         }
-        if (firstFailure.isEmpty()) {
-            return new Completion.Completed(bytes);
-        }
-        return new Completion.Failed(firstFailure.get(), failedBlocks());
+        return failure == null
+                ? new Completion.Completed(bytes)
+                : new Completion.Failed(failure, failedBlocks());
     }
 
     /// Every block in a file that failed.

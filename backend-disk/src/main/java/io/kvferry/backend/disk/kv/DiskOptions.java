@@ -151,6 +151,12 @@ public final class DiskOptions {
                                     + " later ones evict",
                             "60s"),
                     duration(
+                                    "suppression",
+                                    "how long lookups miss a block after a read of its file failed;"
+                                            + " twice as long after each further failure, up to an hour",
+                                    "5s")
+                            .inRange(0.001, 3600),
+                    duration(
                             "temp_max_age",
                             "age at which the unfinished file of a dead writer is deleted",
                             "15m"),
@@ -256,7 +262,8 @@ public final class DiskOptions {
                                 options.duration("verify_after"),
                                 options.duration("temp_max_age"),
                                 options.duration("scan_interval"),
-                                options.duration("recency")));
+                                options.duration("recency"),
+                                options.duration("suppression")));
     }
 
     private static void requireOrder(double low, double high) {

@@ -27,6 +27,10 @@ import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.bounded.LoopReport;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -45,6 +49,7 @@ import java.util.function.BiFunction;
 ///
 /// Threading: the scheduler thread, as the contract says; only resets work elsewhere.
 final class DiskScheduler implements SchedulerConnector {
+    private static final Logger LOG = LoggerFactory.getLogger(DiskScheduler.class);
     private static final Duration RETRY = Duration.ofMillis(2);
 
     private final SchedulerContext context;
@@ -64,7 +69,7 @@ final class DiskScheduler implements SchedulerConnector {
     /// is saved: it could be removed with the rest.
     private final AtomicInteger resets = new AtomicInteger();
 
-    private boolean closed;
+    private volatile boolean closed;
     private DiskPlan plan = DiskPlan.empty();
     private Optional<DiskSaves> saves = Optional.empty();
     private List<CacheEvent> events = new ArrayList<>();
@@ -170,6 +175,7 @@ final class DiskScheduler implements SchedulerConnector {
             return;
         }
         tracked.loading = Optional.of(load);
+        tracked.loadingSince = System.nanoTime();
         int first = load.fromToken() / blockTokens;
         int end = Math.ceilDiv(load.toToken(), blockTokens);
         tracked.loadingPrefix = tracked.filesToLoad(request, 0, first);
@@ -271,7 +277,7 @@ final class DiskScheduler implements SchedulerConnector {
         boolean gone = failed.failure().code() == ErrorCode.MISS;
         for (BlockKey key : tracked.failedFiles(failed.blocks())) {
             if (gone) {
-                store.invalidate(key);
+                store.missedElsewhere(key, tracked.loadingSince);
             } else {
                 store.suppress(key);
             }
@@ -322,10 +328,10 @@ final class DiskScheduler implements SchedulerConnector {
         }
         try {
             Thread.ofPlatform().daemon().name("disk-reset").start(() -> clear(done));
-        } catch (Throwable e) { // no memory for a thread
+        } catch (RuntimeException | Error e) { // no memory for a thread
             resets.decrementAndGet();
             done.complete(false);
-            throw e;
+            LoopReport.WARN.log(LOG, "a reset of the cache could not begin", e);
         }
     }
 
@@ -334,8 +340,10 @@ final class DiskScheduler implements SchedulerConnector {
         try {
             store.clear();
             all = true;
-        } catch (KvFerryException _) {
-            all = false; // the folder could not be read to its end, or this was closed
+        } catch (RuntimeException | Error e) {
+            if (!closed) {
+                LoopReport.WARN.log(LOG, "a reset of the cache did not delete all blocks", e);
+            }
         } finally {
             resets.decrementAndGet();
             done.complete(all);

@@ -18,7 +18,6 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
-import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -40,6 +39,9 @@ final class DiskWorker implements WorkerConnector {
     /// recognised.
     private static final int ENDED_REMEMBERED = 16_384;
 
+    private static final Failure CLOSED =
+            new Failure(ErrorCode.CLOSED, "the worker half is closed");
+
     private final WorkerContext context;
     private final Optional<Rehearsal> rehearsal;
     private final int rank;
@@ -57,7 +59,6 @@ final class DiskWorker implements WorkerConnector {
     private final List<Completion> completions = new ArrayList<>();
     private List<RegionMemory> memory = List.of();
     private int openLoads;
-    private boolean closed;
 
     /// Jobs that the store has not taken whole, in order. Taken from any thread, one at a time.
     static final class Feed implements Runnable {
@@ -101,12 +102,7 @@ final class DiskWorker implements WorkerConnector {
                                 context.options(),
                                 context.engine().namespace(),
                                 context.config().role()),
-                        new StoreListener() {
-                            @Override
-                            public void removed(KeyDigest digest) {
-                                stored.removed(digest);
-                            }
-                        });
+                        stored::removed);
         this.figures = new StoreFigures(store, false);
     }
 
@@ -251,15 +247,12 @@ final class DiskWorker implements WorkerConnector {
 
     @Override
     public void close() {
-        if (closed) {
-            return;
-        }
-        closed = true;
         rehearsal.ifPresent(Rehearsal::await);
-        jobs.values()
-                .forEach(job ->
-                        job.abort(new Failure(ErrorCode.CLOSED, "the worker half is closed")));
-        store.close();
+        try {
+            jobs.values().forEach(job -> job.abort(CLOSED));
+        } finally {
+            store.close(); // also where there is no memory for the rest, or its threads stay
+        }
         jobs.clear();
     }
 }

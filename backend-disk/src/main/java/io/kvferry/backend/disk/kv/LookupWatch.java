@@ -23,6 +23,7 @@ final class LookupWatch {
     private long progress;
 
     private OptionalLong refusedSince = OptionalLong.empty();
+    private long lastRefused;
 
     /// @param clock of nanoseconds
     LookupWatch(LongSupplier clock) {
@@ -42,9 +43,10 @@ final class LookupWatch {
     /// The store has taken none, because too many wait; whether that is so for too long.
     boolean refused() {
         long now = clock.getAsLong();
-        if (refusedSince.isEmpty()) {
-            refusedSince = OptionalLong.of(now);
+        if (refusedSince.isEmpty() || now - lastRefused > MOST_SILENT.toNanos()) {
+            refusedSince = OptionalLong.of(now); // nobody has asked in between
         }
+        lastRefused = now;
         return now - refusedSince.getAsLong() > MOST_SILENT.toNanos();
     }
 

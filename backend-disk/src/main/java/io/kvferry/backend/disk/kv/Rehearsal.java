@@ -33,7 +33,7 @@ import java.util.regex.Pattern;
 final class Rehearsal {
     private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
 
-    /// That of this JVM.
+    /// The rehearsal of this JVM.
     private static final AtomicReference<@Nullable Rehearsal> BEGUN = new AtomicReference<>();
 
     /// For all of it; without an end by then the connector opens all the same.
@@ -78,7 +78,8 @@ final class Rehearsal {
         }
     }
 
-    /// That of this JVM, which begins now unless it has; empty where the options want none.
+    /// The rehearsal of this JVM, which begins now unless it has begun; empty where the options
+    /// want none.
     static Optional<Rehearsal> begin(OptionValues options) {
         if (!options.bool("rehearsal")) {
             return Optional.empty();

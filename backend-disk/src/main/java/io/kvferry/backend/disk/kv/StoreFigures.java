@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.ToLongFunction;
 
-/// What a store counted since the last report, and how much of its folder is used, under names that
-/// metrics can carry.
+/// What a store counted since the last report, how many of its threads hang, and how much of its
+/// folder is used, under names that metrics can carry.
 final class StoreFigures {
     private static final Map<String, ToLongFunction<StoreStats>> COUNTERS =
             Map.ofEntries(
@@ -64,6 +64,7 @@ final class StoreFigures {
         });
         before = now;
         var gauges = new TreeMap<String, Long>();
+        gauges.put("disk_stalled_threads", now.stalledNow());
         if (ofFolder) {
             GAUGES.forEach((name, read) -> gauges.put(name, read.applyAsLong(now)));
         }

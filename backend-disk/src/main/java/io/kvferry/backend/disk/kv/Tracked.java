@@ -25,6 +25,9 @@ final class Tracked {
     Optional<PrefixProbe> probe = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
 
+    /// When the engine took that load, as [System#nanoTime].
+    long loadingSince;
+
     /// Whether a reset came while it loads: what it has loaded then is stored no more.
     boolean loadCleared;
 

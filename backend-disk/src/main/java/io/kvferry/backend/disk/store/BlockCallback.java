@@ -3,7 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.backend.disk.block.BlockResult;
 
-/// Told the end of a request, once.
+/// Called once, when a request has ended.
 ///
 /// Threading: called on an I/O thread or on the store's deadline thread; it must not block, call
 /// back into [BlockStore#close], or throw. When it is called the store no longer writes to the

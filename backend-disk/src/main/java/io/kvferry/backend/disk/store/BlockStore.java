@@ -35,9 +35,10 @@ import java.util.List;
 /// - Every byte handed out was checked against CRC32C, key, namespace and length, and against the
 ///   fleet's key where there is one; a damaged file is deleted.
 /// - No request outlives its deadline for its caller, even if a system call hangs; the memory of
-///   the request is free from then on.
-/// - Of a prefix whose blocks were used together the deepest are evicted first, by whichever
-///   process and after whichever restart.
+///   the request is free from then on. The one exception is a load that the system copies out of
+///   the page cache, if the cache loses a page meanwhile and the medium takes no requests.
+/// - If the blocks of a prefix were used together, the deepest are evicted first, by every process
+///   and also after a restart.
 /// - Steady state makes no garbage: requests, buffers, paths and the catalog are reused. An
 ///   eviction makes an object where a listener hears of it, a sealed file the array of its seal.
 ///
@@ -71,42 +72,35 @@ public final class BlockStore implements AutoCloseable {
     ///   when other users may write to it
     public static BlockStore open(StoreConfig config, StoreListener listener) {
         var core = StoreCore.shared(config, FileCalls.ofPlatform());
-        return open(config, listener, core, Level.INFO, true);
+        return open(config, listener, core, Level.INFO);
     }
 
     /// A store that shares nothing with others and is of no interest to an operator.
     public static BlockStore openScratch(StoreConfig config, StoreListener listener) {
         var core = StoreCore.of(config, FileCalls.ofPlatform());
-        return open(config, listener, core, Level.DEBUG, false);
+        return open(config, listener, core, Level.DEBUG);
     }
 
     /// A store that shares nothing with others of this process, on file calls that tests can
     /// replace.
     public static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
-        return open(config, listener, StoreCore.of(config, calls), Level.INFO, false);
+        return open(config, listener, StoreCore.of(config, calls), Level.INFO);
     }
 
     /// The same, with a clock that tests can set.
     static BlockStore open(StoreConfig config, FileCalls calls, Recency recency) {
         var core = StoreCore.of(config, calls, recency);
-        return open(config, StoreListener.NONE, core, Level.INFO, false);
+        return open(config, StoreListener.NONE, core, Level.INFO);
     }
 
     /// Releases the core where the store cannot be opened, for want of memory too.
     private static BlockStore open(
-            StoreConfig config,
-            StoreListener listener,
-            StoreCore core,
-            Level level,
-            boolean rehearses) {
+            StoreConfig config, StoreListener listener, StoreCore core, Level level) {
         BlockStore store = null;
         boolean open = false;
         try {
             store = new BlockStore(config, listener, core);
             store.logOpened(level);
-            if (rehearses) {
-                StoreRehearsal.run(core, store.direct);
-            }
             core.listen(listener);
             open = true;
             return store;
@@ -131,13 +125,11 @@ public final class BlockStore implements AutoCloseable {
     private void logOpened(Level level) {
         LOG.atLevel(level)
                 .log(
-                        "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
+                        "block store {} opened: {} blocks, {} bytes of {}, {} I/O (direct: {}), durability {}",
                         core.folder().folder(),
                         core.catalog().files(),
                         core.catalog().usedBytes(),
-                        config.space().quotaBytes() == StoreConfig.NO_QUOTA
-                                ? ""
-                                : " of " + config.space().quotaBytes(),
+                        config.space().quotaBytes(),
                         direct.now(core) ? "direct" : "buffered",
                         config.directIo(),
                         config.durability());
@@ -285,18 +277,9 @@ public final class BlockStore implements AutoCloseable {
         core.catalog().confirm(key.digest(), 0, System.nanoTime(), stamp);
     }
 
-    /// Keeps a known block from eviction by this process until [#unpin]; false when it is not
-    /// known.
-    public boolean pin(BlockKey key) {
-        return core.catalog().pin(key.digest());
-    }
-
-    public void unpin(BlockKey key) {
-        core.catalog().unpin(key.digest());
-    }
-
     /// Makes lookups of the block miss for a while: a read of it failed, here or in another
-    /// process. For 5 s, and each time that it fails again for twice as long, up to an hour.
+    /// process. For [StoreConfig.Times#suppression], and each time that it fails again for twice as
+    /// long, up to an hour.
     public void suppress(BlockKey key) {
         long now = System.nanoTime();
         core.catalog().readFailed(key.digest(), now);
@@ -309,9 +292,12 @@ public final class BlockStore implements AutoCloseable {
         core.catalog().readElsewhere(key.digest());
     }
 
-    /// Forgets what is known about the block, so that the next lookup asks the file system.
-    public void invalidate(BlockKey key) {
-        core.catalog().invalidate(key.digest());
+    /// Takes note that a load, here or in another process, did not find the block: the next lookup
+    /// asks the file system, unless the block was seen since, or is suppressed.
+    ///
+    /// @param began when the load began or before, as [System#nanoTime]
+    public void missedElsewhere(BlockKey key, long began) {
+        core.catalog().missedElsewhere(key.digest(), began, System.nanoTime());
     }
 
     /// Compares what is known with the folder now, as the background does by itself. Blocks the
@@ -339,8 +325,7 @@ public final class BlockStore implements AutoCloseable {
                 folderCounts,
                 core.catalog(),
                 threads.stalled(),
-                config.space().quotaBytes(),
-                direct.now(core));
+                config.space().quotaBytes());
     }
 
     public StoreConfig config() {
@@ -358,7 +343,9 @@ public final class BlockStore implements AutoCloseable {
 
     /// Requests in flight end well or by their deadline; then the threads go. A thread that hangs
     /// in the file system is left behind as a daemon with its own memory. Idempotent; a second
-    /// close waits for the first, and goes on where that one lacked memory.
+    /// close waits for the first, and goes on where that one lacked memory or said TIMEOUT.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a load may still write to its segments
     @Override
     public synchronized void close() {
         closed = true;

@@ -206,7 +206,6 @@ final class BlockWriter {
         if (timeByName) {
             core.calls().setModified(names.file(key.digest()), time);
         }
-        core.stored(key);
         int rc = core.syncName(names, key.digest(), status);
         if (rc < 0) {
             return failed("sync of the folder", -rc, key);

@@ -17,9 +17,9 @@ import java.util.concurrent.TimeUnit;
 
 /// Deletes the blocks used longest ago, deepest of their prefix first, while no other process does.
 ///
-/// Before a block goes, its file is asked when it was last used: another process may have used it.
-/// The catalog forgets a block before its file is deleted: a reader that opened the file keeps
-/// reading it, one that comes later misses.
+/// Before a block is deleted, the time of its file is read: another process may have used it. The
+/// catalog forgets a block before its file is deleted: a reader that opened the file keeps reading
+/// it, one that comes later misses.
 ///
 /// Threading: any thread.
 final class Evictor {

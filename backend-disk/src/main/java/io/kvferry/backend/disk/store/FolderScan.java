@@ -34,7 +34,8 @@ import java.util.function.BooleanSupplier;
 /// Compares the catalog with the folder. Only subfolders whose entries changed are listed, and only
 /// files that were not known are looked at.
 ///
-/// Threading: one scan at a time, by its own lock.
+/// Threading: any thread; one scan at a time, by its own lock. A [#clear] deletes files beside a
+/// scan, and waits for it before it clears the catalog.
 final class FolderScan {
     private static final Logger LOG = LoggerFactory.getLogger(FolderScan.class);
 
@@ -327,14 +328,19 @@ final class FolderScan {
                         });
             }
         } finally {
-            try {
-                core.removed(core.catalog().clear());
-            } finally {
-                listAll(); // last: a scan beside this one may have listed what is forgotten here
-            }
+            core.removed(forgetAll());
         }
         forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
         return deleted[0];
+    }
+
+    /// Not beside a scan, which may have listed what is deleted now and would adopt it afterwards.
+    private synchronized List<KeyDigest> forgetAll() {
+        try {
+            return core.catalog().clear();
+        } finally {
+            listAll();
+        }
     }
 
     /// What the medium cannot read it may not be able to delete.

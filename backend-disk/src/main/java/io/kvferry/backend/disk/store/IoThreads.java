@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.Uninterrupted;
 import io.kvferry.toolkit.disk.DeadlineWatch;
@@ -63,7 +65,7 @@ final class IoThreads {
 
     /// Threads that hang in the file system with requests whose deadline has passed.
     int stalled() {
-        return pool.stalled();
+        return pool.count(BlockTask::stalled);
     }
 
     /// The same as [#close], without waiting; needs no memory.
@@ -77,6 +79,8 @@ final class IoThreads {
     /// when the caller is interrupted: the memory of requests may be freed afterwards.
     ///
     /// @param io longest time of one task
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when one may still write to memory of a caller;
+    ///   to be called again then
     void close(Duration io) {
         pool.close();
         try {
@@ -86,14 +90,27 @@ final class IoThreads {
                     Uninterrupted.join(worker, Janitor.patience());
                 }
             } else {
-                LOG.warn(
-                        "{} I/O threads hang in {} and are left behind",
-                        pool.stalled(),
-                        core.folder().folder());
+                leaveBehind();
             }
         } finally {
             watch.stop(watchThread);
         }
         Uninterrupted.join(watchThread, Janitor.patience());
+    }
+
+    private void leaveBehind() {
+        int filling = pool.count(task -> task.kind() == BlockTask.Kind.LOAD && task.inMemory());
+        if (filling > 0) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    filling
+                            + " I/O threads hang in "
+                            + core.folder().folder()
+                            + " and may still write to memory of the engine");
+        }
+        LOG.warn(
+                "{} I/O threads hang in {} and are left behind",
+                pool.count(BlockTask::stalled),
+                core.folder().folder());
     }
 }

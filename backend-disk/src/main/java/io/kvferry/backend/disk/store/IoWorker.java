@@ -41,7 +41,7 @@ final class IoWorker implements Runnable {
         this(core, counters, pool, role, direct, AlignedStaging::new);
     }
 
-    /// With staging of which a test decides whether there is any.
+    /// For tests that choose the staging memory.
     IoWorker(
             StoreCore core,
             StoreCounters counters,

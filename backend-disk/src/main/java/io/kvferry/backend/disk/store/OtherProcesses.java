@@ -28,7 +28,7 @@ final class OtherProcesses {
         this.folder = folder;
     }
 
-    /// As it was at most a second ago, or since when nobody asked.
+    /// As it was a second ago or later, or when it was last asked.
     boolean present() {
         long now = System.nanoTime();
         long time = due.get();

@@ -33,9 +33,6 @@ public record StoreConfig(
         Pools pools,
         long maxBlockBytes,
         Times times) {
-    /// Half of the range, so that sums of it do not overflow.
-    public static final long NO_QUOTA = Long.MAX_VALUE / 2;
-
     public static final long DEFAULT_QUOTA_BYTES = 16L << 30;
 
     /// At the top: room above them is capacity that finds nothing, and a save that evicts can write
@@ -44,7 +41,7 @@ public record StoreConfig(
 
     public static final double DEFAULT_HIGH_WATERMARK = 1;
 
-    /// That of Mooncake's offset allocator store.
+    /// The reserve of Mooncake's offset allocator store.
     public static final long DEFAULT_RESERVE_BYTES = 256L << 20;
 
     public static final long DEFAULT_MAX_BLOCK_BYTES = 256L << 20;
@@ -94,16 +91,32 @@ public record StoreConfig(
     /// @param scanInterval time between two looks at the folder for what other processes did
     /// @param recency how often a block in use gets a new file time, which other processes and
     ///   later ones go by
+    /// @param suppression how long lookups of a block miss after a read of its file failed; twice
+    ///   as long after each further failure, up to an hour
     public record Times(
             Duration io,
             Duration verifyAfter,
             Duration tempMaxAge,
             Duration scanInterval,
-            Duration recency) {
+            Duration recency,
+            Duration suppression) {
+        public static final Duration DEFAULT_SUPPRESSION = Duration.ofSeconds(5);
+
+        /// With [#DEFAULT_SUPPRESSION].
+        public Times(
+                Duration io,
+                Duration verifyAfter,
+                Duration tempMaxAge,
+                Duration scanInterval,
+                Duration recency) {
+            this(io, verifyAfter, tempMaxAge, scanInterval, recency, DEFAULT_SUPPRESSION);
+        }
+
         public Times {
             positive("ioTimeout", io);
             positive("scanInterval", scanInterval);
             positive("recency", recency);
+            positive("suppression", suppression);
             require(!verifyAfter.isNegative(), "verifyAfter", verifyAfter, "not be negative");
             require(!tempMaxAge.isNegative(), "tempMaxAge", tempMaxAge, "not be negative");
         }

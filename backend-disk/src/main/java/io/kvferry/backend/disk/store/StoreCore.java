@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.Uninterrupted;
@@ -109,6 +108,7 @@ final class StoreCore {
                         (long) (space.quotaBytes() * space.lowWatermark()),
                         (long) (space.quotaBytes() * space.highWatermark()),
                         config.times().verifyAfter().toNanos(),
+                        config.times().suppression().toNanos(),
                         recency);
         this.freeSpace = new FreeSpace(folder.folder(), space.reserveBytes());
         this.publisher = new FilePublisher(calls, config.durability());
@@ -290,12 +290,6 @@ final class StoreCore {
                 Arrays.stream(listeners)
                         .filter(each -> each != listener)
                         .toArray(StoreListener[]::new);
-    }
-
-    void stored(BlockKey key) {
-        for (StoreListener listener : listeners) {
-            listener.stored(key);
-        }
     }
 
     void removed(KeyDigest digest) {

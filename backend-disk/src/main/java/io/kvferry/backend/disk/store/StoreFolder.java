@@ -380,7 +380,7 @@ final class StoreFolder {
             return mark;
         }
 
-        /// What becomes that file.
+        /// The file that is renamed to [#durableMark].
         MemorySegment freshMark(long firstWord) {
             folder(freshMark, firstWord);
             return freshMark;

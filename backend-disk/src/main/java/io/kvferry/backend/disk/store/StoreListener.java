@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.toolkit.disk.space.KeyDigest;
 
-/// Told which blocks this process put into the store or found gone.
+/// Told which blocks are gone.
 ///
 /// Threading: called on I/O and janitor threads and on those that call [BlockStore#scan] or
 /// [BlockStore#clear], partly while evictions or scans of this process wait; must not block, throw
 /// or call the store.
 public interface StoreListener {
     /// Ignores everything.
-    StoreListener NONE = new StoreListener() {};
-
-    /// This process published the block.
-    default void stored(BlockKey key) {}
+    StoreListener NONE = _ -> {};
 
     /// The block was evicted, deleted as corrupt, or found to be deleted by another process.
-    default void removed(KeyDigest digest) {}
+    void removed(KeyDigest digest);
 }

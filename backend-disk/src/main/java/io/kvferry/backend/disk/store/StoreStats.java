@@ -26,7 +26,6 @@ import io.kvferry.toolkit.disk.space.SpaceCatalog;
 /// @param blocks blocks known in the folder
 /// @param usedBytes bytes of their files
 /// @param quotaBytes most bytes allowed
-/// @param direct whether the page cache is bypassed
 public record StoreStats(
         long loads,
         long loadedBytes,
@@ -45,16 +44,14 @@ public record StoreStats(
         long stalledNow,
         long blocks,
         long usedBytes,
-        long quotaBytes,
-        boolean direct) {
+        long quotaBytes) {
 
     static StoreStats of(
             StoreCounters counters,
             FolderCounts common,
             SpaceCatalog catalog,
             long stalledNow,
-            long quotaBytes,
-            boolean direct) {
+            long quotaBytes) {
         return new StoreStats(
                 counters.loads.sum(),
                 counters.loadedBytes.sum(),
@@ -73,7 +70,6 @@ public record StoreStats(
                 stalledNow,
                 catalog.files(),
                 catalog.usedBytes(),
-                quotaBytes,
-                direct);
+                quotaBytes);
     }
 }

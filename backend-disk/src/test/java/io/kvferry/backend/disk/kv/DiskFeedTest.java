@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
@@ -16,9 +17,13 @@ import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.memory.FullHeap;
 
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -30,9 +35,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// Jobs that wait for room, some of whose files the store refuses for good: those of group 1 are
 /// larger than it takes.
@@ -78,8 +85,17 @@ class DiskFeedTest {
 
     /// A save of so many blocks.
     ///
-    /// @param large which of them have a file in group 1 too
+    /// @param large whether they have files in group 1 too
     private DiskJob save(BlockStore store, int number, int blocks, boolean large) {
+        return job(store, number, blocks, large, TransferId.Direction.SAVE);
+    }
+
+    private DiskJob job(
+            BlockStore store,
+            int number,
+            int blocks,
+            boolean large,
+            TransferId.Direction direction) {
         var hashes = new ArrayList<BlockHash>();
         for (int i = 0; i < blocks; i++) {
             var bytes = new byte[BlockHash.BYTES];
@@ -88,11 +104,12 @@ class DiskFeedTest {
             bytes[2] = (byte) (i >> 8);
             hashes.add(BlockHash.of(bytes, 0));
         }
-        var id = new TransferId("r" + number, 0, TransferId.Direction.SAVE, "");
+        var id = new TransferId("r" + number, 0, direction, "");
         var ids = new int[2][blocks];
         Arrays.fill(ids[1], large ? 0 : BlockTable.NO_BLOCK);
         var move = new DiskPlan.Move(id, false, 0, hashes, ids, 1, List.of());
-        return new DiskJob(move, false, memory, store, 0, Deadline.in(PATIENCE), feed, () -> {});
+        boolean load = direction == TransferId.Direction.LOAD;
+        return new DiskJob(move, load, memory, store, 0, Deadline.in(PATIENCE), feed, () -> {});
     }
 
     @Test
@@ -145,6 +162,86 @@ class DiskFeedTest {
                     .isInstanceOfSatisfying(
                             Completion.Failed.class,
                             failed -> assertThat(failed.blocks()).isEmpty());
+        }
+    }
+
+    /// Else the scheduler half would look for all of them again, and promise what fails once more.
+    @Test
+    void aLoadFailsForWhatCannotBeReadRatherThanForWhatIsGone() {
+        try (var store = open()) {
+            var saved = save(store, 6, 3, false);
+            feed.add(saved);
+            assertThat(saved.awaitEnd(Deadline.in(PATIENCE))).isTrue();
+            var opened = new AtomicInteger();
+            calls.hook =
+                    (call, _) ->
+                            call.equals("openRead")
+                                    ? opened.incrementAndGet() == 2 ? -Errno.EIO : -Errno.ENOENT
+                                    : 0;
+            var load = job(store, 6, 3, false, TransferId.Direction.LOAD);
+            feed.add(load);
+            assertThat(load.awaitEnd(Deadline.in(PATIENCE))).isTrue();
+            var failed = (Completion.Failed) load.result();
+            assertThat(failed.failure().code()).isEqualTo(ErrorCode.STORAGE_IO);
+            assertThat(failed.blocks().getFirst().positions()).containsExactly(0, 1, 2);
+        }
+    }
+
+    /// Were it taken for complete, the engine would compute on blocks that nobody has filled.
+    @Test
+    void aJobFailsWhicheverAllocationFailsWhenAFileHasFailed() throws Exception {
+        int failures = FullHeap.runSweep(root, 16, Child.class, root + "", "112");
+        assertThat(failures).as("jobs with too little memory").isPositive();
+    }
+
+    @Tag("soak")
+    @Test
+    void aJobFailsWhicheverAllocationFailsInSmallSteps() throws Exception {
+        int failures = FullHeap.runSweep(root, 16, Child.class, root + "", "16");
+        assertThat(failures).as("jobs with too little memory").isPositive();
+    }
+
+    /// The end of a file as the store tells it. The number of the file is above 64.
+    static final class Child implements FullHeap.Trial {
+        private static final int BLOCKS = 70;
+        private static final BlockResult FAILED =
+                BlockResult.Failed.of(ErrorCode.STORAGE_IO, "a test");
+
+        private final DiskFeedTest test = new DiskFeedTest();
+        private final BlockStore store;
+        private int number;
+        private @Nullable DiskJob job;
+
+        private Child(Path root) {
+            test.root = root;
+            store = test.open();
+        }
+
+        public static void main(String[] args) {
+            FullHeap.sweepAndExit(Integer.parseInt(args[1]), 64 << 10, new Child(Path.of(args[0])));
+        }
+
+        @Override
+        public void prepare() {
+            job = test.save(store, number++, BLOCKS, false);
+        }
+
+        @Override
+        public boolean work() {
+            DiskJob saved = Objects.requireNonNull(job);
+            saved.completed(BLOCKS - 1, FAILED);
+            return saved.result() instanceof Completion.Failed;
+        }
+
+        @Override
+        public void check(int left) {
+            assertThat(Objects.requireNonNull(job).result())
+                    .as("%d bytes left", left)
+                    .isInstanceOfSatisfying(
+                            Completion.Failed.class,
+                            failed ->
+                                    assertThat(failed.blocks().getFirst().positions())
+                                            .containsExactly(BLOCKS - 1));
         }
     }
 

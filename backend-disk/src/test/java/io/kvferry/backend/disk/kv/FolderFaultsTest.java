@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.kv;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.disk.BlockFiles;
+import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -15,7 +16,6 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.observe.CacheEvent;
-import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -191,7 +191,8 @@ class FolderFaultsTest {
             for (int i = 0; i < 3; i++) {
                 var outcome = ask(engine, 0);
                 awaitSaves(engine);
-                if (System.nanoTime() - began < SpaceCatalog.SUPPRESSION_NANOS) { // else it is over
+                if (System.nanoTime() - began
+                        < StoreConfig.Times.DEFAULT_SUPPRESSION.toNanos()) { // else it is over
                     assertThat(outcome)
                             .as("request %d after it", i)
                             .isInstanceOfSatisfying(

@@ -66,4 +66,15 @@ class LookupWatchTest {
         answer(ask());
         assertThat(watch.refused()).as("it took one in between").isFalse();
     }
+
+    @Test
+    void isNotSilentWhenItRefusedTwoLookupsLongAgoAndNow() {
+        assertThat(watch.refused()).isFalse();
+        clock.addAndGet(5 * SILENT);
+        assertThat(watch.refused()).as("nobody asked in between").isFalse();
+        clock.addAndGet(SILENT);
+        assertThat(watch.refused()).isFalse();
+        clock.addAndGet(1);
+        assertThat(watch.refused()).isTrue();
+    }
 }

@@ -66,7 +66,7 @@ class DamageTest {
             // The damaged block is replaced by the next save.
             Files.deleteIfExists(file);
             driver.locate(List.of(KEY));
-            store.invalidate(KEY);
+            store.core().catalog().invalidate(KEY.digest());
             assertThat(driver.save(KEY, saved)).isEqualTo(BlockResult.Done.STORED);
             assertThat(driver.load(KEY, StoreDriver.empty(PAYLOAD)))
                     .isEqualTo(BlockResult.Done.LOADED);

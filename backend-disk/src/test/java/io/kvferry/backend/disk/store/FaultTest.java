@@ -17,7 +17,6 @@ import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -373,7 +372,8 @@ class FaultTest {
             assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
             calls.hook = FaultInjectingCalls.PASS;
             int found = driver.locate(List.of(key));
-            if (System.nanoTime() - began < SpaceCatalog.SUPPRESSION_NANOS) { // else it is over
+            if (System.nanoTime() - began
+                    < StoreConfig.Times.DEFAULT_SUPPRESSION.toNanos()) { // else it is over
                 assertThat(found).isZero();
             }
             assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);

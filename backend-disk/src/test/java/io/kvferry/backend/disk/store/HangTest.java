@@ -5,11 +5,14 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 import static io.kvferry.backend.disk.store.StoreDriver.empty;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assumptions.assumeThat;
 
 import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
@@ -29,6 +32,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /// Media that hang, deadlines that pass meanwhile, and how much is in flight at a time.
@@ -105,6 +109,56 @@ class HangTest {
             StoreDriver.shut(store);
             assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
             assertThat(store.stats().stalledNow()).isZero();
+        }
+    }
+
+    /// The engine frees its memory after a close that returns.
+    @Test
+    void saysTimeoutWhenItIsClosedWhileTheSystemCopiesFromThePageCacheToTheTarget() {
+        var hang = new CountDownLatch(1);
+        var copies = new CountDownLatch(1);
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        var key = BlockKey.of("k");
+        long bytes = 3_000_000;
+        var done = new CompletableFuture<BlockResult>();
+        try (var store =
+                BlockStore.open(
+                        config.with(impatient(config.times())), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(key, block(1, bytes));
+            calls.log.clear();
+            assertThat(driver.load(key, empty(bytes))).isEqualTo(BlockResult.Done.LOADED);
+            assumeThat(calls.log)
+                    .as("Linux 6.5 and a file system that can read what is cached alone")
+                    .contains("readCached")
+                    .doesNotContain("read");
+            var pieces = new AtomicInteger();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("readCached") && pieces.incrementAndGet() == 2) {
+                            copies.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            store.load(
+                    key,
+                    empty(bytes),
+                    Deadline.in(Duration.ofSeconds(30)),
+                    (_, result) -> done.complete(result),
+                    0);
+            await(copies);
+            assertThatThrownBy(store::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT))
+                    .hasMessageContaining("memory of the engine");
+            assertThat(done).isNotDone();
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(done).isDone();
+        } finally {
+            hang.countDown();
         }
     }
 

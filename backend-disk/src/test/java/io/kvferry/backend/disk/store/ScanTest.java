@@ -31,6 +31,8 @@ import java.nio.file.attribute.FileTime;
 import java.time.Instant;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
@@ -71,6 +73,48 @@ class ScanTest {
             assertThat(store.core().foldersListed()).as("of the first block").isEqualTo(1);
             assertThat(store.mayContain(first)).isFalse();
             assertThat(store.mayContain(second)).isTrue();
+        }
+    }
+
+    /// The scan has seen the file before it is deleted.
+    @Test
+    void aScanBesideAClearBringsNothingBack() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var listed = new CountDownLatch(1);
+        var go = new CountDownLatch(1);
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls);
+                var other = open()) {
+            var keys = IntStream.range(0, 8).mapToObj(i -> BlockKey.of("k" + i)).toList();
+            keys.forEach(key -> new StoreDriver(other).save(key, StoreDriver.block(1, 100)));
+            var looks = new AtomicInteger();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("status") && looks.incrementAndGet() == keys.size()) {
+                            listed.countDown();
+                            await(go);
+                        }
+                        return 0;
+                    };
+            var scan = Thread.ofPlatform().start(store::scan);
+            await(listed);
+            other.clear();
+            var clear = Thread.ofPlatform().start(store::clear);
+            while (clear.getState() != Thread.State.BLOCKED) { // by the scan
+                assertThat(clear.isAlive()).isTrue();
+                Thread.sleep(1);
+            }
+            go.countDown();
+            scan.join();
+            clear.join();
+            assertThat(keys).noneMatch(store::mayContain);
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertThat(latch.await(60, TimeUnit.SECONDS)).isTrue();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
         }
     }
 
@@ -139,7 +183,7 @@ class ScanTest {
         var key = BlockKey.of("k");
         try (var store = BlockStore.open(keyed, StoreListener.NONE, FileCalls.ofPlatform())) {
             new StoreDriver(store).save(key, StoreDriver.block(1, 100));
-            store.invalidate(key);
+            store.core().catalog().invalidate(key.digest());
             store.core().scan();
             assertThat(store.mayContain(key)).isTrue();
         }

@@ -230,7 +230,7 @@ class ShortOfHeapTest {
 
             @Override
             long quota() {
-                return StoreConfig.NO_QUOTA;
+                return Long.MAX_VALUE / 2;
             }
         },
         CLEAR {
@@ -367,9 +367,6 @@ class ShortOfHeapTest {
                 System.exit(1);
             }
         }
-
-        @Override
-        public void stored(BlockKey key) {}
 
         @Override
         public void removed(KeyDigest digest) {

@@ -29,6 +29,9 @@ public final class FolderUsers implements AutoCloseable {
 
     private boolean closed;
 
+    /// The last answer.
+    private volatile boolean others = true;
+
     /// Where the file cannot be opened or locked, others are taken to be there.
     public FolderUsers(FileCalls calls, Path file) {
         this.calls = calls;
@@ -96,18 +99,20 @@ public final class FolderUsers implements AutoCloseable {
         }
     }
 
-    /// Whether another process may have the folder open.
+    /// Whether another process may have the folder open. While another thread asks or makes another
+    /// handle, the last answer; `true` before the first.
     public boolean others() {
         if (!take(System.nanoTime())) {
-            return true;
+            return others;
         }
         try {
-            if (handle < 0) {
-                return true;
+            boolean found = true;
+            if (handle >= 0) {
+                found = calls.tryLock(handle) != 0;
+                share(handle);
             }
-            boolean alone = calls.tryLock(handle) == 0;
-            share(handle);
-            return !alone;
+            others = found;
+            return found;
         } finally {
             give();
         }

@@ -9,9 +9,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 
-/// Keeps the last bytes of the file system free, asking the system only now and then. Of writers
-/// that ask at the same time near the edge each may be told that its file fits, so less may stay
-/// free by what they write.
+/// Keeps the last bytes of the file system free, asking the system only now and then. When several
+/// writers ask at the same time and little is left, each may be told that its file fits, so less
+/// may stay free by what they write.
 ///
 /// Threading: any thread.
 public final class FreeSpace {

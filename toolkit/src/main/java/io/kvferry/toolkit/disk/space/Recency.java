@@ -7,8 +7,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongSupplier;
 
 /// When a file was used, as one number that sorts: milliseconds since the epoch, and below them how
-/// close the file is to the start of its prefix. Of files used together the one deepest in the
-/// prefix sorts first and is evicted first, so that what stays is a prefix that can be used.
+/// close the file is to the start of its prefix. When files are used together, the one deepest in
+/// the prefix sorts first and is evicted first, so that what stays is a prefix that can be used.
 ///
 /// Files carry the number as their modification time, so that it outlives the process and is seen
 /// by others. It is written at most once per interval: the time is rounded up to the end of the

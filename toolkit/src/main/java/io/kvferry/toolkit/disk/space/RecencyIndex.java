@@ -3,8 +3,8 @@ package io.kvferry.toolkit.disk.space;
 
 import java.util.Arrays;
 
-/// A hash table from digest to size, pins and time of use, threaded by one list that is sorted by
-/// time of use.
+/// A hash table from digest to size and time of use, threaded by one list that is sorted by time of
+/// use.
 ///
 /// An access-ordered LinkedHashMap would not do: what other processes used is learned late, so
 /// files enter the order in its middle, and of a prefix used at once the deepest must come first.
@@ -17,9 +17,6 @@ import java.util.Arrays;
 /// Threading: none of its own; [SpaceCatalog] guards it.
 final class RecencyIndex {
     static final int NONE = -1;
-
-    /// In place of the pins of a slot that holds no file.
-    private static final int FREE = -1;
 
     private static final int WORDS = 4;
     static final int FIRST_CAPACITY = 1024;
@@ -37,7 +34,7 @@ final class RecencyIndex {
     private boolean[] unreadable = new boolean[FIRST_CAPACITY];
     private long[] stamps = new long[FIRST_CAPACITY];
     private long[] persisted = new long[FIRST_CAPACITY];
-    private int[] pins = new int[FIRST_CAPACITY];
+    private boolean[] held = new boolean[FIRST_CAPACITY];
     private int[] scans = new int[FIRST_CAPACITY];
     private int[] newer = new int[FIRST_CAPACITY];
     private int[] older = new int[FIRST_CAPACITY];
@@ -103,7 +100,7 @@ final class RecencyIndex {
         digests[at + 2] = c;
         digests[at + 3] = d;
         bytes[slot] = size;
-        pins[slot] = 0;
+        held[slot] = true;
         scans[slot] = 0;
         readable(slot);
         persisted[slot] = 0;
@@ -130,7 +127,7 @@ final class RecencyIndex {
         unlink(slot);
         totalBytes -= bytes[slot];
         size--;
-        pins[slot] = FREE;
+        held[slot] = false;
         chain[slot] = free;
         free = slot;
     }
@@ -143,7 +140,7 @@ final class RecencyIndex {
 
     /// Whether a slot holds a file.
     boolean holds(int slot) {
-        return pins[slot] != FREE;
+        return held[slot];
     }
 
     long stamp(int slot) {
@@ -172,15 +169,7 @@ final class RecencyIndex {
         bytes[slot] = size;
     }
 
-    /// The least recently used slot without a pin.
-    int oldestUnpinned() {
-        int slot = oldest;
-        while (slot != NONE && pins[slot] > 0) {
-            slot = newer[slot];
-        }
-        return slot;
-    }
-
+    /// The least recently used slot.
     int oldest() {
         return oldest;
     }
@@ -201,14 +190,6 @@ final class RecencyIndex {
 
     long bytes(int slot) {
         return bytes[slot];
-    }
-
-    int pins(int slot) {
-        return pins[slot];
-    }
-
-    void pins(int slot, int count) {
-        pins[slot] = count;
     }
 
     long verifiedAt(int slot) {
@@ -312,7 +293,7 @@ final class RecencyIndex {
         boolean[] newUnreadable = Arrays.copyOf(unreadable, capacity);
         long[] newStamps = Arrays.copyOf(stamps, capacity);
         long[] newPersisted = Arrays.copyOf(persisted, capacity);
-        int[] newPins = Arrays.copyOf(pins, capacity);
+        boolean[] newHeld = Arrays.copyOf(held, capacity);
         int[] newScans = Arrays.copyOf(scans, capacity);
         int[] newNewer = Arrays.copyOf(newer, capacity);
         int[] newOlder = Arrays.copyOf(older, capacity);
@@ -327,7 +308,7 @@ final class RecencyIndex {
         unreadable = newUnreadable;
         stamps = newStamps;
         persisted = newPersisted;
-        pins = newPins;
+        held = newHeld;
         scans = newScans;
         newer = newNewer;
         older = newOlder;

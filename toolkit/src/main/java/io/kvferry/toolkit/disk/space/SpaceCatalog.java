@@ -25,13 +25,8 @@ public final class SpaceCatalog {
         SUPPRESSED
     }
 
-    /// How long lookups of a file miss after a read of it failed for the first time.
-    public static final long SUPPRESSION_NANOS = TimeUnit.SECONDS.toNanos(5);
-
-    /// The same after many failures in a row.
+    /// How long lookups of a file miss after many failed reads in a row.
     public static final long LONGEST_SUPPRESSION_NANOS = TimeUnit.HOURS.toNanos(1);
-
-    private static final int MOST_DOUBLINGS = 10;
 
     private final RecencyIndex index = new RecencyIndex();
     private final Recency recency;
@@ -39,6 +34,7 @@ public final class SpaceCatalog {
     private final long high;
     private final long low;
     private final long verifyAfterNanos;
+    private final long suppressionNanos;
     private long reserved;
     private final RecentEvictions evictions = new RecentEvictions();
 
@@ -46,11 +42,20 @@ public final class SpaceCatalog {
     /// @param low bytes at which eviction in the background stops
     /// @param high bytes above which it starts
     /// @param verifyAfterNanos age at which what was seen of a file is no longer fresh
-    public SpaceCatalog(long quota, long low, long high, long verifyAfterNanos, Recency recency) {
+    /// @param suppressionNanos how long lookups of a file miss after a read of it failed for the
+    ///   first time
+    public SpaceCatalog(
+            long quota,
+            long low,
+            long high,
+            long verifyAfterNanos,
+            long suppressionNanos,
+            Recency recency) {
         this.quota = quota;
         this.low = low;
         this.high = high;
         this.verifyAfterNanos = verifyAfterNanos;
+        this.suppressionNanos = suppressionNanos;
         this.recency = recency;
     }
 
@@ -196,6 +201,19 @@ public final class SpaceCatalog {
         return true;
     }
 
+    /// A read that began at `began` did not find the file, here or elsewhere. One that was seen or
+    /// written since stays, and so does one whose lookups are to miss: the same load may have
+    /// failed for it in another way.
+    public synchronized void missedElsewhere(KeyDigest digest, long began, long now) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE
+                && index.verifiedAt(slot) - began <= 0
+                && !index.suppressed(slot, now)
+                && !index.unreadable(slot)) {
+            index.remove(slot);
+        }
+    }
+
     /// A read of the file failed. One that another process has saved may not be known; it enters
     /// the catalog, so that [#suppress] and [#markUnreadable] have an effect.
     public synchronized void readFailed(KeyDigest digest, long now) {
@@ -204,16 +222,19 @@ public final class SpaceCatalog {
         }
     }
 
-    /// Makes lookups of a known file miss for a while, because a read of it failed: for
-    /// [#SUPPRESSION_NANOS], and for twice as long each time that it fails again, up to
-    /// [#LONGEST_SUPPRESSION_NANOS]. Several reports of one failure count once.
+    /// Makes lookups of a known file miss for a while, because a read of it failed, and for twice
+    /// as long each time that it fails again, up to [#LONGEST_SUPPRESSION_NANOS]. Several reports
+    /// of one failure count once.
     public synchronized void suppress(KeyDigest digest, long now) {
         int slot = index.find(digest);
         if (slot != RecencyIndex.NONE && !index.suppressed(slot, now)) {
-            int doublings = Math.min(index.suppressions(slot), MOST_DOUBLINGS);
-            index.suppress(
-                    slot,
-                    now + Math.min(SUPPRESSION_NANOS << doublings, LONGEST_SUPPRESSION_NANOS));
+            long nanos = suppressionNanos;
+            for (int i = index.suppressions(slot);
+                    i > 0 && nanos < LONGEST_SUPPRESSION_NANOS;
+                    i--) {
+                nanos *= 2;
+            }
+            index.suppress(slot, now + Math.min(nanos, LONGEST_SUPPRESSION_NANOS));
         }
     }
 
@@ -238,24 +259,6 @@ public final class SpaceCatalog {
     public synchronized boolean unreadable(KeyDigest digest) {
         int slot = index.find(digest);
         return slot != RecencyIndex.NONE && index.unreadable(slot);
-    }
-
-    /// Keeps the file from eviction by this process until as many [#unpin] calls; false when it is
-    /// not known.
-    public synchronized boolean pin(KeyDigest digest) {
-        int slot = index.find(digest);
-        if (slot == RecencyIndex.NONE) {
-            return false;
-        }
-        index.pins(slot, index.pins(slot) + 1);
-        return true;
-    }
-
-    public synchronized void unpin(KeyDigest digest) {
-        int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE && index.pins(slot) > 0) {
-            index.pins(slot, index.pins(slot) - 1);
-        }
     }
 
     /// Sets bytes of the quota aside for a file about to be written; false when they do not fit.
@@ -291,10 +294,10 @@ public final class SpaceCatalog {
         return index.totalBytes() + reserved > low;
     }
 
-    /// Puts the unpinned file used longest ago into `victim`; false when there is none.
+    /// Puts the file used longest ago into `victim`; false when there is none.
     public synchronized boolean oldest(Victim victim) {
         victim.reserved = false;
-        int slot = index.oldestUnpinned();
+        int slot = index.oldest();
         if (slot == RecencyIndex.NONE) {
             return false;
         }
@@ -315,16 +318,14 @@ public final class SpaceCatalog {
         }
     }
 
-    /// Forgets a file about to be deleted; false when it is gone, or was pinned or used meanwhile.
-    /// [#evicted] ends it.
+    /// Forgets a file about to be deleted; false when it is gone or was used meanwhile. [#evicted]
+    /// ends it.
     ///
     /// @param room to reserve at the same time where there is enough then, so that nobody else
     ///   takes what this eviction makes; 0 for none
     public synchronized boolean evict(Victim victim, long room) {
         int slot = index.find(victim.words);
-        if (slot == RecencyIndex.NONE
-                || index.pins(slot) > 0
-                || index.stamp(slot) != victim.stamp) {
+        if (slot == RecencyIndex.NONE || index.stamp(slot) != victim.stamp) {
             return false;
         }
         index.failures(slot, victim);

@@ -46,6 +46,30 @@ class FolderUsersTest {
         }
     }
 
+    @Test
+    void answersAsBeforeWhileAnotherThreadAsks() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        Assumptions.assumeTrue(calls.gatherLimit() > 0, "needs flock of Linux");
+        var asks = new CountDownLatch(1);
+        var go = new CountDownLatch(1);
+        try (var users = new FolderUsers(calls, folder.resolve("users"))) {
+            assertThat(users.others()).isFalse();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("tryLock")) {
+                            asks.countDown();
+                            await(go);
+                        }
+                        return 0;
+                    };
+            var asking = Thread.ofPlatform().start(users::others);
+            assertThat(asks.await(30, TimeUnit.SECONDS)).isTrue();
+            assertThat(users.others()).isFalse();
+            go.countDown();
+            asking.join();
+        }
+    }
+
     /// Without system calls the locks of a process exclude each other, too.
     @Test
     void keepsItsShareWhenTheFileIsOpenedAnew() throws Exception {

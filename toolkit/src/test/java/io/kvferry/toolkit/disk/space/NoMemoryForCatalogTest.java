@@ -48,7 +48,7 @@ class NoMemoryForCatalogTest {
         public static void main(String[] args) {
             int failures = 0;
             for (int left = 0; left < TRIES; left++) {
-                var catalog = new SpaceCatalog(QUOTA, 0, 0, 0, new Recency(60_000));
+                var catalog = new SpaceCatalog(QUOTA, 0, 0, 0, 0, new Recency(60_000));
                 for (int i = 0; i < FILES; i++) {
                     catalog.confirm(key(i), 1, 0, i);
                 }

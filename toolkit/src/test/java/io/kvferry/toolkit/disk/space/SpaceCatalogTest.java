@@ -9,12 +9,15 @@ import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 class SpaceCatalogTest {
     private static final long BYTES = 4096;
+    private static final long SUPPRESSION = TimeUnit.SECONDS.toNanos(5);
 
     private final Recency recency = new Recency(60_000);
-    private final SpaceCatalog catalog = new SpaceCatalog(100 * BYTES, 0, 0, 0, recency);
+    private final SpaceCatalog catalog =
+            new SpaceCatalog(100 * BYTES, 0, 0, 0, SUPPRESSION, recency);
     private final Victim victim = new Victim();
 
     private static KeyDigest key(String text) {
@@ -42,7 +45,7 @@ class SpaceCatalogTest {
     void missesForTwiceAsLongEachTimeThatAReadFailsUntilOneDoesNot() {
         commit(key("a"), 1);
         long now = 0;
-        long expected = SpaceCatalog.SUPPRESSION_NANOS;
+        long expected = SUPPRESSION;
         for (int failure = 0; failure < 20; failure++) {
             catalog.suppress(key("a"), now);
             catalog.suppress(key("a"), now + 1); // somebody else reports the same failure
@@ -60,7 +63,7 @@ class SpaceCatalogTest {
         assertThat(catalog.read(key("a"), BYTES, now)).isTrue();
         assertThat(catalog.mayContain(key("a"), now)).isTrue();
         catalog.suppress(key("a"), now);
-        assertThat(catalog.mayContain(key("a"), now + SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+        assertThat(catalog.mayContain(key("a"), now + SUPPRESSION)).isTrue();
     }
 
     /// One that another process has saved, and that no scan has met.
@@ -71,7 +74,7 @@ class SpaceCatalogTest {
         catalog.readFailed(key("a"), 0);
         catalog.suppress(key("a"), 0);
         assertThat(catalog.presence(key("a"), 1)).isEqualTo(SpaceCatalog.Presence.SUPPRESSED);
-        assertThat(catalog.presence(key("a"), SpaceCatalog.SUPPRESSION_NANOS))
+        assertThat(catalog.presence(key("a"), SUPPRESSION))
                 .as("it may be gone")
                 .isEqualTo(SpaceCatalog.Presence.ABSENT);
         catalog.readFailed(key("b"), 0);
@@ -80,7 +83,7 @@ class SpaceCatalogTest {
         assertThat(catalog.usedBytes()).isZero();
         assertThat(catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
         assertThat(catalog.usedBytes()).isEqualTo(BYTES);
-        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+        assertThat(catalog.mayContain(key("a"), SUPPRESSION)).isTrue();
     }
 
     @Test
@@ -98,10 +101,10 @@ class SpaceCatalogTest {
         catalog.confirm(key("a"), 0, 1, 1);
         assertThat(catalog.mayContain(key("a"), 1)).isTrue();
         catalog.suppress(key("a"), 1);
-        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isFalse();
+        assertThat(catalog.mayContain(key("a"), SUPPRESSION + 1)).isFalse();
         catalog.readElsewhere(key("a"));
         catalog.suppress(key("a"), 1);
-        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS + 1)).isTrue();
+        assertThat(catalog.mayContain(key("a"), SUPPRESSION + 1)).isTrue();
     }
 
     @Test
@@ -163,6 +166,31 @@ class SpaceCatalogTest {
         assertReservesNothing();
     }
 
+    /// A load of several files that failed for one of them in another way.
+    @Test
+    void forgetsAFileThatALoadDidNotFindUnlessItsLookupsAreToMiss() {
+        commit(key("gone"), 1);
+        commit(key("unreadable"), 2);
+        commit(key("hangs"), 3);
+        catalog.markUnreadable(key("unreadable"));
+        catalog.suppress(key("hangs"), 0);
+        for (String each : List.of("gone", "unreadable", "hangs")) {
+            catalog.missedElsewhere(key(each), 1, 2);
+        }
+        assertThat(catalog.contains(key("gone"))).isFalse();
+        assertThat(catalog.unreadable(key("unreadable"))).isTrue();
+        assertThat(catalog.mayContain(key("hangs"), SUPPRESSION - 1)).isFalse();
+        assertThat(catalog.contains(key("hangs"))).isTrue();
+    }
+
+    @Test
+    void keepsAFileThatWasSavedSinceALoadDidNotFindIt() {
+        commit(key("a"), 1);
+        catalog.confirm(key("a"), BYTES, 10, 1);
+        catalog.missedElsewhere(key("a"), 9, 11);
+        assertThat(catalog.mayContain(key("a"), 11)).isTrue();
+    }
+
     @Test
     void missesAFileAfterAFailedReadAlthoughItsEvictionFailed() {
         commit(key("a"), 1);
@@ -170,7 +198,7 @@ class SpaceCatalogTest {
         evict();
         catalog.evicted();
         catalog.kept(victim, 0, 1, 1);
-        long end = SpaceCatalog.SUPPRESSION_NANOS;
+        long end = SUPPRESSION;
         assertThat(catalog.mayContain(key("a"), end - 1)).isFalse();
         assertThat(catalog.mayContain(key("a"), end)).isTrue();
         catalog.suppress(key("a"), end);
@@ -188,7 +216,7 @@ class SpaceCatalogTest {
         catalog.evicted();
         catalog.kept(victim, 0, 1, 1);
         assertThat(catalog.mayContain(key("a"), 2)).isFalse();
-        assertThat(catalog.mayContain(key("a"), SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+        assertThat(catalog.mayContain(key("a"), SUPPRESSION)).isTrue();
         assertThat(catalog.usedBytes()).isEqualTo(BYTES);
     }
 
@@ -256,7 +284,7 @@ class SpaceCatalogTest {
     @Test
     void learnsFromALookThatAnotherProcessUsedAFileLater() {
         var recency = new Recency(60_000, () -> Instant.ofEpochMilli(62_000), () -> 0);
-        var catalog = new SpaceCatalog(100 * BYTES, 0, 0, 0, recency);
+        var catalog = new SpaceCatalog(100 * BYTES, 0, 0, 0, SUPPRESSION, recency);
         catalog.confirm(key("theirs"), BYTES, 0, Recency.stamp(1_000, 0));
         catalog.confirm(key("mine"), BYTES, 0, Recency.stamp(5_000, 0));
         long persistent = recency.persistent(Recency.stamp(61_000, 0));
