@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.recovery;
 
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -46,13 +48,13 @@ public final class OpeningParts implements AutoCloseable {
 
     @Override
     public void close() {
-        for (Runnable closing : closings) {
+        // Without an iterator: what could not be opened may have lacked memory.
+        for (Runnable closing = closings.poll(); closing != null; closing = closings.poll()) {
             try {
                 closing.run();
             } catch (RuntimeException | Error e) { // what did not open is thrown already
-                LOG.warn("a part of what could not be opened was not closed", e);
+                LoopReport.WARN.log(LOG, "a part of what could not be opened was not closed", e);
             }
         }
-        closings.clear();
     }
 }
