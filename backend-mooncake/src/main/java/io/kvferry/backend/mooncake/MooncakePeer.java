@@ -8,8 +8,8 @@ import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
+import java.util.Collection;
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReference;
@@ -40,7 +40,8 @@ final class MooncakePeer {
                 String segmentName,
                 String incarnation,
                 long memoryKey,
-                List<MooncakeRegistration> regions) {
+                Collection<MooncakeRegistration> registered) {
+            var regions = List.copyOf(registered); // the same ones for both lists
             return new WireWriter()
                     .i32(VERSION)
                     .string(segmentName)
@@ -109,10 +110,9 @@ final class MooncakePeer {
         section = newer;
     }
 
-    /// The state it had when that changed.
-    Optional<PeerState> moveTo(PeerState next) {
-        PeerState before = state.getAndSet(next);
-        return before == next ? Optional.empty() : Optional.of(before);
+    /// Whether it had another state. Takes no memory: a change that is not told is not told later.
+    boolean moveTo(PeerState next) {
+        return state.getAndSet(next) != next;
     }
 
     void started(MooncakeTransfer transfer) {

@@ -5,27 +5,31 @@ import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.Registration;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.function.Consumer;
 
 /// Host memory known to the engine.
 final class MooncakeRegistration implements Registration {
     private final MemoryRange.Host memory;
-    private final RegisteredMemory registered;
     private final Consumer<MooncakeRegistration> forget;
+    private volatile @Nullable RegisteredMemory registered;
 
-    MooncakeRegistration(
-            MemoryRange.Host memory,
-            RegisteredMemory registered,
-            Consumer<MooncakeRegistration> forget) {
+    /// @param forget called when it ends, before the engine forgets the memory
+    MooncakeRegistration(MemoryRange.Host memory, Consumer<MooncakeRegistration> forget) {
         this.memory = memory;
-        this.registered = registered;
         this.forget = forget;
     }
 
+    /// The engine knows the memory from now on.
+    void begin(RegisteredMemory byEngine) {
+        registered = byEngine;
+    }
+
     boolean covers(long at, long length) {
-        long offset = at - registered.address();
-        return Long.compareUnsigned(offset, registered.bytes()) < 0
-                && Long.compareUnsigned(length, registered.bytes() - offset) <= 0;
+        long offset = at - address();
+        return Long.compareUnsigned(offset, memory.length()) < 0
+                && Long.compareUnsigned(length, memory.length() - offset) <= 0;
     }
 
     @Override
@@ -40,12 +44,15 @@ final class MooncakeRegistration implements Registration {
 
     @Override
     public long address() {
-        return registered.address();
+        return memory.segment().address();
     }
 
     @Override
     public void close() {
         forget.accept(this);
-        registered.close();
+        RegisteredMemory known = registered;
+        if (known != null) {
+            known.close();
+        }
     }
 }

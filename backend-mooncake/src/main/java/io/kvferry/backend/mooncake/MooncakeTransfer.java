@@ -11,11 +11,17 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.toolkit.bounded.LoopReport;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 
 /// An engine's transfer as the contract wants it.
 final class MooncakeTransfer implements Transfer {
@@ -25,6 +31,13 @@ final class MooncakeTransfer implements Transfer {
         LOSING,
         ENDED
     }
+
+    private static final Logger LOG = LoggerFactory.getLogger(MooncakeTransfer.class);
+
+    private static final TransferOutcome NO_MEMORY =
+            new TransferOutcome.Failed(
+                    new Failure(
+                            ErrorCode.NO_MEMORY, "no heap memory to tell how a transfer ended"));
 
     private final EngineTransfer transfer;
     private final Deadline deadline;
@@ -41,24 +54,37 @@ final class MooncakeTransfer implements Transfer {
         this.deadline = deadline;
     }
 
-    /// Called once, when everything that `ended` needs is in place.
+    /// Called once, before the transfer starts.
     ///
     /// @param ended told the outcome before anybody who waits for the completion
-    void follow(java.util.function.Consumer<TransferOutcome> ended) {
+    void follow(Consumer<TransferOutcome> ended) {
         var _ =
                 transfer.outcome()
                         .thenAccept(outcome -> {
                             TransferOutcome translated = translate(outcome);
-                            try {
-                                ended.accept(translated);
-                            } finally {
-                                completion.complete(translated);
-                            }
+                            tell(ended, translated);
+                            completion.complete(translated);
                         });
         var _ = transfer.quiesced().thenAccept(_ -> quiesced.complete(null));
     }
 
+    private static void tell(Consumer<TransferOutcome> ended, TransferOutcome outcome) {
+        try {
+            ended.accept(outcome);
+        } catch (RuntimeException | Error e) { // those who wait for the completion are told
+            LoopReport.WARN.log(LOG, "the end of a transfer was not noted as a whole", e);
+        }
+    }
+
     private TransferOutcome translate(EngineOutcome outcome) {
+        try {
+            return translated(outcome);
+        } catch (OutOfMemoryError _) {
+            return NO_MEMORY;
+        }
+    }
+
+    private TransferOutcome translated(EngineOutcome outcome) {
         return switch (state.getAndSet(State.ENDED)) {
             case CANCELLING -> new TransferOutcome.Cancelled();
             case LOSING ->
@@ -99,17 +125,25 @@ final class MooncakeTransfer implements Transfer {
         return quiesced.minimalCompletionStage();
     }
 
+    /// As [#poll], without memory; null where it has not ended.
+    @Nullable TransferOutcome endedSoFar() {
+        return completion.getNow(null);
+    }
+
     @Override
     public Optional<TransferOutcome> poll() {
         return completion.isDone() ? Optional.of(completion.join()) : Optional.empty();
     }
 
+    /// Cancels again where it was cancelled before: that may have failed for want of memory.
     @Override
     public boolean cancel() {
-        if (state.compareAndSet(State.ACTIVE, State.CANCELLING)) {
+        boolean cancels =
+                state.compareAndSet(State.ACTIVE, State.CANCELLING)
+                        || state.get() == State.CANCELLING;
+        if (cancels) {
             transfer.cancel();
-            return true;
         }
-        return state.get() == State.CANCELLING;
+        return cancels;
     }
 }

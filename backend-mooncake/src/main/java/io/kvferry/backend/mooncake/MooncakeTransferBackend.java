@@ -4,12 +4,9 @@ package io.kvferry.backend.mooncake;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.backend.mooncake.te.EngineMemory;
-import io.kvferry.backend.mooncake.te.EngineOutcome;
-import io.kvferry.backend.mooncake.te.EngineOutcome.Failed;
 import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.EngineRequest.Operation;
 import io.kvferry.backend.mooncake.te.EngineTransfer;
-import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -38,10 +35,9 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -60,12 +56,17 @@ final class MooncakeTransferBackend implements TransferBackend {
     private static final Duration NOTIFY_LIMIT = Duration.ofSeconds(10);
     private static final Duration LISTEN = Duration.ofMillis(200);
 
+    /// Of decoding a notification: five seconds in all.
+    private static final int MOST_ATTEMPTS = 500;
+
+    private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
+
     private final BackendContext context;
     private final BackendCapabilities capabilities;
     private final TransferEngine engine;
     private final EngineInfo info;
     private final Access access;
-    private final CopyOnWriteArrayList<MooncakeRegistration> regions = new CopyOnWriteArrayList<>();
+    private final Set<MooncakeRegistration> regions = ConcurrentHashMap.newKeySet();
     private final Map<String, MooncakePeer> peers = new ConcurrentHashMap<>();
     private final AtomicBoolean closed = new AtomicBoolean();
     private final ThreadPoolExecutor senders;
@@ -95,25 +96,27 @@ final class MooncakeTransferBackend implements TransferBackend {
                                 .daemon()
                                 .factory());
         senders.allowCoreThreadTimeOut(true);
-        this.listener =
-                Thread.ofPlatform()
-                        .name("kvferry-mooncake-listen-" + agent)
-                        .daemon()
-                        .start(new LastingLoop(this::listen));
         LOG.info(
                 "MOONCAKE of {}: {} engine, transport {}, segment {}",
                 context.self(),
                 info.kind(),
                 info.transport(),
                 info.segmentName());
+        this.listener = // last: nobody could end it where this fails
+                Thread.ofPlatform()
+                        .name("kvferry-mooncake-listen-" + agent)
+                        .daemon()
+                        .start(new LastingLoop(this::listen));
     }
 
     private void listen() {
         while (!closed.get()) {
             try {
-                for (var notification :
-                        engine.awaitNotifications(MOST_NOTIFICATIONS, Deadline.in(LISTEN))) {
-                    deliver(notification);
+                var come = engine.awaitNotifications(MOST_NOTIFICATIONS, Deadline.in(LISTEN));
+                for (int i = 0;
+                        i < come.size();
+                        i++) { // an iterator takes memory, and they are out
+                    deliver(come.get(i));
                 }
             } catch (RuntimeException | Error e) { // an escaping one would end all notifications
                 if (!closed.get()) {
@@ -127,10 +130,25 @@ final class MooncakeTransferBackend implements TransferBackend {
     /// What fails costs one notification, not those that came with it.
     private void deliver(io.kvferry.backend.mooncake.te.Notification notification) {
         try {
-            Notifications.Received received = Notifications.decode(notification);
+            Notifications.Received received = decode(notification);
             context.sink().notified(received.from(), received.bytes());
         } catch (RuntimeException | Error e) {
             LoopReport.WARN.log(LOG, "a notification was not delivered", e);
+        }
+    }
+
+    /// Waits for memory for some seconds: its sender was told that it has come.
+    private static Notifications.Received decode(
+            io.kvferry.backend.mooncake.te.Notification notification) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                return Notifications.decode(notification);
+            } catch (OutOfMemoryError e) {
+                if (attempt == MOST_ATTEMPTS) {
+                    throw e;
+                }
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
         }
     }
 
@@ -146,10 +164,18 @@ final class MooncakeTransferBackend implements TransferBackend {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED, "MOONCAKE moves host memory only, not " + memory.kind());
         }
-        RegisteredMemory registered = engine.register(host.segment(), access);
-        var registration = new MooncakeRegistration(host, registered, regions::remove);
-        regions.add(registration);
-        return registration;
+        var registration = new MooncakeRegistration(host, regions::remove);
+        regions.add(registration); // what comes behind the engine's part takes no memory
+        boolean done = false;
+        try {
+            registration.begin(engine.register(host.segment(), access));
+            done = true;
+            return registration;
+        } finally {
+            if (!done) {
+                regions.remove(registration);
+            }
+        }
     }
 
     /// Shared memory of this machine: peers on it copy without a socket.
@@ -229,7 +255,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                 far.knownPeer()
                         .map(peer -> peer.section().segmentName())
                         .orElse(info.segmentName());
-        var transfer =
+        var tracked =
                 engine.submit(
                         new EngineRequest(
                                 request.operation() == io.kvferry.spi.transfer.Operation.READ
@@ -246,24 +272,34 @@ final class MooncakeTransferBackend implements TransferBackend {
                                         .map(peer -> peer.section().memoryKey())
                                         .orElse(engine.memoryKey()),
                                 request.notification()
-                                        .map(bytes ->
-                                                Notifications.encode(context.self(), bytes))));
-        refuseIfFull(transfer);
+                                        .map(bytes -> Notifications.encode(context.self(), bytes))),
+                        transfer -> track(transfer, request.deadline(), far.knownPeer()));
+        refuseIfFull(tracked);
+        return tracked;
+    }
+
+    /// Before it starts: once it runs, its caller must hear of its end.
+    private MooncakeTransfer track(
+            EngineTransfer transfer, Deadline deadline, Optional<MooncakePeer> to) {
         var tracked =
                 new MooncakeTransfer(
                         transfer,
-                        request.deadline(),
+                        deadline,
                         capabilities.has(BackendCapabilities.Feature.APPLIED_ON_COMPLETION));
-        far.knownPeer().ifPresent(peer -> peer.started(tracked));
-        tracked.follow(outcome -> far.knownPeer().ifPresent(peer -> ended(peer, tracked, outcome)));
+        tracked.follow(outcome -> {
+            if (to.isPresent()) {
+                ended(to.get(), tracked, outcome);
+            }
+        });
+        if (to.isPresent()) {
+            to.get().started(tracked);
+        }
         return tracked;
     }
 
     /// The engine says so in the outcome; the contract wants it thrown, for nothing was started.
-    private static void refuseIfFull(EngineTransfer transfer) {
-        CompletableFuture<EngineOutcome> outcome = transfer.outcome().toCompletableFuture();
-        if (outcome.isDone()
-                && outcome.join() instanceof Failed failed
+    private static void refuseIfFull(MooncakeTransfer transfer) {
+        if (transfer.endedSoFar() instanceof TransferOutcome.Failed failed
                 && failed.failure().code() == ErrorCode.BACKPRESSURE) {
             throw failed.failure().toException();
         }
@@ -292,7 +328,7 @@ final class MooncakeTransferBackend implements TransferBackend {
     }
 
     private void changePeer(MooncakePeer peer, PeerState next, String why) {
-        if (peer.moveTo(next).isPresent()) {
+        if (peer.moveTo(next)) {
             context.sink().peerChanged(peer.id(), next, why);
         }
     }

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake;
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
 import io.kvferry.backend.mooncake.rdma.RdmaEnvironment;
+import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.SpiVersion;
@@ -21,6 +22,7 @@ import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.toolkit.crossmemory.CrossMemory;
 import io.kvferry.toolkit.doctor.Machine;
 import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -149,10 +151,16 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
 
     @Override
     public TransferBackend open(BackendContext context) {
-        return new MooncakeTransferBackend(
-                context,
-                capabilities(context.options()),
-                MooncakeOptions.start(context.options()),
-                MooncakeOptions.access(context.options()));
+        try (var parts = new OpeningParts()) {
+            var engine = parts.add(MooncakeOptions.start(context.options()), TransferEngine::close);
+            var backend =
+                    new MooncakeTransferBackend(
+                            context,
+                            capabilities(context.options()),
+                            engine,
+                            MooncakeOptions.access(context.options()));
+            parts.keep();
+            return backend;
+        }
     }
 }

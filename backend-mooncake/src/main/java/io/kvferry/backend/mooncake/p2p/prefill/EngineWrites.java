@@ -22,11 +22,9 @@ import io.kvferry.toolkit.bounded.RecentMap;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /// Writes blocks into decoders' memory by the connector's own transfer engine.
@@ -38,11 +36,6 @@ final class EngineWrites implements Carrier {
 
     /// Decoders that are looked up at a time; others are left to their writes.
     private static final int MOST_LOOKUPS = 16;
-
-    /// After its deadline; a kvferry peer is asked for 10 s at most, see [EngineTransfer#quiesced].
-    private static final Duration QUIET_WITHIN = Duration.ofSeconds(12);
-
-    private static final long PAUSE_NANOS = 1_000_000;
 
     /// Made ahead, for where there is no memory to say more.
     private static final Optional<Failure> NOT_DESCRIBED =
@@ -116,25 +109,14 @@ final class EngineWrites implements Carrier {
         long bytes = ranges.totalBytes();
         int descriptors = ranges.size();
         var request = request(ask, ranges);
-        var quietBy = Deadline.in(request.deadline().remaining().plus(QUIET_WITHIN));
-        var transfer = engine.submit(request);
         // A decoder that hears of a failure may use its blocks for something else, so nobody may
-        // hear of one while the transfer writes.
-        boolean heard = false;
-        while (true) {
-            try {
-                if (!heard) {
+        // hear of one while the transfer writes: all that takes memory is done before it starts.
+        return engine.submit(
+                request,
+                transfer -> {
                     tell(transfer, begun, bytes, descriptors, ended);
-                    heard = true;
-                }
-                return transfer::cancel;
-            } catch (OutOfMemoryError e) {
-                if (quietBy.passed()) {
-                    throw e;
-                }
-                LockSupport.parkNanos(PAUSE_NANOS);
-            }
-        }
+                    return transfer::cancel;
+                });
     }
 
     private void tell(

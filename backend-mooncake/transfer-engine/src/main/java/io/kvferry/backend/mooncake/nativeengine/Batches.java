@@ -23,6 +23,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
 
 /// The transfers of a native engine: submitted on threads that may block in the library, polled by
 /// one thread until every task is terminal, only then freed. A transfer that ends early for its
@@ -98,8 +99,10 @@ final class Batches {
                         .start(new LastingLoop(this::poll));
     }
 
-    EngineTransfer submit(EngineRequest request) {
+    /// @param follow as in [NativeTransferEngine#submit]
+    <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow) {
         var transfer = new NativeTransfer(engine, library, handle, config, request);
+        T followed = follow.apply(transfer);
         if (closing) {
             transfer.refuse(ErrorCode.CLOSED, "the transfer engine is closed");
         } else if (request.capability() != 0 || !request.expectedIncarnation().isEmpty()) {
@@ -109,7 +112,7 @@ final class Batches {
         } else {
             start(transfer);
         }
-        return transfer;
+        return followed;
     }
 
     private void start(NativeTransfer transfer) {
@@ -123,7 +126,7 @@ final class Batches {
                     config.queue() + " transfers wait already");
         } catch (OutOfMemoryError e) { // no native thread
             alive.decrementAndGet();
-            transfer.refuse(ErrorCode.BACKPRESSURE, "no thread left for a transfer: " + e);
+            transfer.refuse(ErrorCode.BACKPRESSURE, "no thread left for a transfer");
         }
     }
 

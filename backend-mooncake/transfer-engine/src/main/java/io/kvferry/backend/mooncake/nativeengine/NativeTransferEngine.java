@@ -31,6 +31,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.Function;
 
 /// The transfer engine over `libtransfer_engine` and its C API.
 ///
@@ -287,8 +288,8 @@ public final class NativeTransferEngine implements TransferEngine {
     }
 
     @Override
-    public EngineTransfer submit(EngineRequest request) {
-        return batches.submit(request);
+    public <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow) {
+        return batches.submit(request, follow);
     }
 
     @Override

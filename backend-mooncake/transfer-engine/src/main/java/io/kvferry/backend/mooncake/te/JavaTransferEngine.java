@@ -51,6 +51,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 
 /// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
 ///
@@ -185,22 +186,17 @@ public final class JavaTransferEngine implements TransferEngine {
     /// @throws KvFerryException [ErrorCode#IO] when no port can be bound or the metadata server
     ///   does not answer
     public static JavaTransferEngine start(EngineConfig config) {
-        JavaTransferEngine engine;
         try (var parts = new OpeningParts()) {
             var ports = parts.add(Ports.bind(config), Ports::close);
-            engine = new JavaTransferEngine(config, ports, parts);
-            parts.keep();
-        }
-        try (var parts = new OpeningParts()) {
-            parts.add(engine, JavaTransferEngine::close);
+            var engine = new JavaTransferEngine(config, ports, parts);
             engine.publisher.start();
-            parts.keep();
+            LOG.debug(
+                    "transfer engine {} listens, data port {}",
+                    engine.segmentName,
+                    ports.dataPort());
+            parts.keep(); // last: the caller has it then
+            return engine;
         }
-        LOG.debug(
-                "transfer engine {} listens, data port {}",
-                engine.segmentName,
-                engine.ports.dataPort());
-        return engine;
     }
 
     /// The answers of the handshake port.
@@ -298,10 +294,11 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     @Override
-    public EngineTransfer submit(EngineRequest request) {
+    public <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow) {
         var task = new TransferTask(request, context);
+        T followed = follow.apply(task);
         queues.submit(request.segmentName(), task);
-        return task;
+        return followed;
     }
 
     @Override
@@ -447,7 +444,6 @@ public final class JavaTransferEngine implements TransferEngine {
 
     private void end() {
         if (!stopped) { // else it failed for a caller before this one
-            stopped = true;
             stop();
         }
         boolean quiet = false;
@@ -460,16 +456,23 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     private void stop() {
-        new StopSteps("transfer engine " + segmentName)
-                .run("queues", queues::close)
-                .run("publisher", publisher::close)
-                .run("handshake port", handshakes::close)
-                .run("notifications", notifier::close)
-                .run("data port", data::close)
-                .run("transfers", this::endTransfers)
-                .run("peers", peers::close)
-                .run("watchdog", watchdog::close)
-                .run("metadata", directory::close);
+        stopped =
+                new StopSteps("transfer engine " + segmentName)
+                        .run("queues", queues::close)
+                        .run("publisher", publisher::close)
+                        .run("handshake port", handshakes::close)
+                        .run("notifications", notifier::close)
+                        .run("data port", data::close)
+                        .run("transfers", this::endTransfers)
+                        .run("peers", peers::close)
+                        .run("watchdog", watchdog::close)
+                        .run("metadata", directory::close)
+                        .isWhole();
+        if (!stopped) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY,
+                    "no heap memory to stop transfer engine " + segmentName + "; close it again");
+        }
     }
 
     private void endTransfers() {

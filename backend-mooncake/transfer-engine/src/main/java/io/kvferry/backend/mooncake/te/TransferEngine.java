@@ -8,6 +8,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Function;
 
 /// One Mooncake endpoint of this process: a named segment of registered memory, and one-sided
 /// transfers between it and the segments of peers.
@@ -76,7 +77,16 @@ public interface TransferEngine extends AutoCloseable {
 
     /// Starts a transfer and returns at once. A full queue is an already failed transfer with
     /// [ErrorCode#BACKPRESSURE]; nothing was sent then.
-    EngineTransfer submit(EngineRequest request);
+    default EngineTransfer submit(EngineRequest request) {
+        return submit(request, transfer -> transfer);
+    }
+
+    /// As [#submit(EngineRequest)], for a caller that must hear of the end.
+    ///
+    /// @param follow called with the transfer before it starts. Where this throws, for want of
+    ///   memory, nothing starts
+    /// @return what `follow` returned
+    <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow);
 
     /// Runs a transfer in the calling thread as far as the engine can, which saves two thread
     /// switches, and returns its outcome.
@@ -121,7 +131,8 @@ public interface TransferEngine extends AutoCloseable {
     /// A later call returns at once, or tries again what failed.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer on this host that is alive does not
-    ///   end its copy; the memory must not be freed then
+    ///   end its copy, [ErrorCode#NO_MEMORY] when there was too little for a step; the memory must
+    ///   not be freed then
     @Override
     void close();
 }

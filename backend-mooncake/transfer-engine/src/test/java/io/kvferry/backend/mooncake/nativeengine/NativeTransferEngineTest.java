@@ -243,7 +243,7 @@ class NativeTransferEngineTest {
                         _ -> {
                             throw new OutOfMemoryError("unable to create native thread");
                         });
-        var refused = batches.submit(write(8));
+        EngineTransfer refused = batches.submit(write(8), transfer -> transfer);
         assertThat(codeOf(refused.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
                 .isEqualTo(ErrorCode.BACKPRESSURE);
         refused.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);

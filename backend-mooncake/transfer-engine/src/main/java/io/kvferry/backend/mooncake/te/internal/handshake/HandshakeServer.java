@@ -10,6 +10,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.AcceptLoop;
 import io.kvferry.toolkit.net.ClosingAside;
 import io.kvferry.toolkit.net.FullPort;
@@ -82,23 +83,30 @@ public final class HandshakeServer implements AutoCloseable {
         this.node = node;
         this.timeout = timeout;
         this.maxBytes = maxBytes;
-        this.acceptor =
+        watchdog.repeat(this::cutOffLate);
+        this.acceptor = // last: nobody could end it where this fails
                 AcceptLoop.start(
                         "kvferry-te-handshake-" + listener.socket().getLocalPort(),
                         listener,
                         this::accepted);
-        watchdog.repeat(this::cutOffLate);
     }
 
     /// A peer that does not read its answer holds a thread in a write, which has no limit of its
     /// own.
     private boolean cutOffLate() {
         open.forEach((channel, limit) -> {
-            if (limit.passed() && open.remove(channel, limit)) {
-                ClosingAside.close(() -> closeQuietly(channel));
+            if (limit.passed()) {
+                cutOff(channel, limit);
             }
         });
         return !closed;
+    }
+
+    private void cutOff(SocketChannel channel, Deadline limit) {
+        Runnable closing = () -> closeQuietly(channel); // before nobody else knows of it
+        if (open.remove(channel, limit)) {
+            ClosingAside.close(closing);
+        }
     }
 
     private void accepted(SocketChannel channel) throws IOException {
@@ -126,8 +134,7 @@ public final class HandshakeServer implements AutoCloseable {
         FullPort.crowd(open.entrySet(), MOST_CONNECTIONS, newcomer, entry -> host(entry.getKey()))
                 .stream()
                 .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
-                .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
-                .ifPresent(longest -> ClosingAside.close(() -> closeQuietly(longest.getKey())));
+                .ifPresent(longest -> cutOff(longest.getKey(), longest.getValue()));
     }
 
     private static String host(SocketChannel channel) {
@@ -169,7 +176,7 @@ public final class HandshakeServer implements AutoCloseable {
         } catch (IOException | KvFerryException e) {
             LOG.debug("handshake with {} dropped: {}", channel, e.toString());
         } catch (RuntimeException | Error e) { // ends this connection only
-            LOG.warn("handshake with {} failed", channel, e);
+            LoopReport.WARN.log(LOG, "handshake with {} failed", channel, e);
         } finally {
             if (held.get() > 0) {
                 room.give(host, 0, held.get());

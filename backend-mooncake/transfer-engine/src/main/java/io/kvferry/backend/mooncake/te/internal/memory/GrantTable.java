@@ -28,13 +28,18 @@ public final class GrantTable {
 
     /// One grant; its gate is held by each write under it.
     ///
+    /// @param key the token, as the table has it: no memory is needed to forget the grant
     /// @param arrivals under a grant for any peer
     public record Grant(
-            long token,
+            Long key,
             Extents extents,
             WriteGrant.Writers writers,
             UseGate gate,
             Optional<Arrivals> arrivals) {
+        public long token() {
+            return key;
+        }
+
         public boolean covers(long from, long length) {
             return extents.covers(from, length);
         }
@@ -67,7 +72,7 @@ public final class GrantTable {
             var grant = new Grant(random.nextLong(), extents, writers, new UseGate(), arrivals);
             if (grant.token() != 0
                     && grant.token() != memoryKey
-                    && open.putIfAbsent(grant.token(), grant) == null) {
+                    && open.putIfAbsent(grant.key(), grant) == null) {
                 boolean done = false;
                 try {
                     if (writers == WriteGrant.Writers.ANY) {
@@ -98,7 +103,7 @@ public final class GrantTable {
     /// From now on nobody is let in by its token. A grant for any peer still hears of what is
     /// refused, until [#remove].
     public void forget(Grant grant) {
-        open.remove(grant.token());
+        open.remove(grant.key());
     }
 
     public void remove(Grant grant) {

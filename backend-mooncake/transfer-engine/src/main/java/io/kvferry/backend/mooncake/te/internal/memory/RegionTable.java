@@ -6,6 +6,7 @@ import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -18,7 +19,7 @@ public final class RegionTable {
     public void add(Region region) {
         writing.lock();
         try {
-            Region[] old = sorted;
+            Region[] old = withoutEnded(sorted);
             int at = floor(old, region.address);
             if ((at >= 0 && overlaps(old[at], region))
                     || (at + 1 < old.length && overlaps(region, old[at + 1]))) {
@@ -37,6 +38,20 @@ public final class RegionTable {
         }
     }
 
+    /// What is left of regions that could not be removed: nobody gets in.
+    private static Region[] withoutEnded(Region[] regions) {
+        for (Region region : regions) {
+            if (region.gate.isClosed()) {
+                return Arrays.stream(regions)
+                        .filter(other -> !other.gate.isClosed())
+                        .toArray(Region[]::new);
+            }
+        }
+        return regions;
+    }
+
+    /// Before the gate of the region is closed. Where there is no memory for a smaller table, the
+    /// region stays in it until the next one is added.
     public void remove(Region region) {
         writing.lock();
         try {
@@ -49,6 +64,8 @@ public final class RegionTable {
             System.arraycopy(old, 0, shrunk, 0, at);
             System.arraycopy(old, at + 1, shrunk, at, shrunk.length - at);
             sorted = shrunk;
+        } catch (OutOfMemoryError _) {
+            Thread.onSpinWait(); // who is let in looks at its gate
         } finally {
             writing.unlock();
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.memory;
 
-import java.util.ArrayDeque;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
+
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -23,7 +24,7 @@ public final class TransferFences {
     private final ReentrantLock lock = new ReentrantLock();
 
     /// Of each host, the oldest first; none is empty.
-    private final Map<String, ArrayDeque<Long>> hosts = new HashMap<>(); // under the lock
+    private final Map<String, GrowSafeQueue<Long>> hosts = new HashMap<>(); // under the lock
 
     private int count; // under the lock
     private volatile boolean any;
@@ -42,7 +43,7 @@ public final class TransferFences {
         lock.lock();
         try {
             if (!refused.contains(token)) {
-                hosts.computeIfAbsent(host, _ -> new ArrayDeque<>()).add(token);
+                hosts.computeIfAbsent(host, _ -> new GrowSafeQueue<>()).add(token);
                 count++;
                 refused.add(token);
                 if (count > most) {

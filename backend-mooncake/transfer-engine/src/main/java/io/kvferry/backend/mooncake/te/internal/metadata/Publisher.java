@@ -14,6 +14,7 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 
 /// Keeps the document on the metadata server up to date. Changes that come quickly after one
 /// another are published together; registering does not wait for it, because over TCP nobody needs
@@ -22,6 +23,7 @@ public final class Publisher implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Publisher.class);
     private static final Duration PATIENCE = Duration.ofSeconds(5);
     private static final Duration RETRY = Duration.ofSeconds(1);
+    private static final long DELAY_MILLIS = 1;
 
     private final SegmentDirectory directory;
     private final String segmentName;
@@ -62,27 +64,48 @@ public final class Publisher implements AutoCloseable {
 
     public void changed() {
         if (directory.published() && scheduled.compareAndSet(false, true)) {
-            schedule(Duration.ofMillis(1));
+            schedule();
         }
     }
 
-    private void schedule(Duration delay) {
+    private void schedule() {
+        boolean done = false;
         try {
-            var _ = thread.schedule(this::publish, delay.toMillis(), TimeUnit.MILLISECONDS);
+            var _ = thread.schedule(this::publish, DELAY_MILLIS, TimeUnit.MILLISECONDS);
+            done = true;
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is being withdrawn, its last change is not published", segmentName);
+        } finally {
+            if (!done) { // for want of memory: the next change is scheduled
+                scheduled.set(false);
+            }
         }
     }
 
+    /// Peers must not keep the old document. Tried again by this thread, for there may be no memory
+    /// to schedule it.
     private void publish() {
+        while (!published()) {
+            LockSupport.parkNanos(RETRY.toNanos());
+        }
+    }
+
+    private boolean published() {
         scheduled.set(false);
         try {
             directory.publish(segmentName, Deadline.in(PATIENCE));
-        } catch (RuntimeException | Error e) { // peers must not keep the old document
-            if (scheduled.compareAndSet(false, true)) {
-                schedule(RETRY);
-            }
-            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.toString());
+            return true;
+        } catch (RuntimeException | Error e) {
+            report(e);
+            return thread.isShutdown();
+        }
+    }
+
+    private void report(Throwable failure) {
+        try {
+            LOG.warn("publishing {} failed, trying again: {}", segmentName, failure.toString());
+        } catch (OutOfMemoryError _) { // it is tried again all the same
+            Thread.onSpinWait();
         }
     }
 

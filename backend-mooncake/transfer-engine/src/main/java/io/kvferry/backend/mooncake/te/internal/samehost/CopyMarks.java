@@ -121,6 +121,11 @@ public final class CopyMarks {
         return gate.closeIfIdle();
     }
 
+    /// After [#close]: whether the last copy has ended.
+    boolean isOver() {
+        return gate.isOver();
+    }
+
     /// After [#close]: whether the last copy ended in time.
     boolean awaitIdle(Deadline deadline) {
         return gate.awaitIdle(deadline);

@@ -39,16 +39,24 @@ final class SharedLocks implements AutoCloseable {
                 known.users++;
                 return known;
             }
-            var opened =
-                    new SharedLocks(
+            var file =
+                    FileChannel.open(
                             path,
-                            FileChannel.open(
-                                    path,
-                                    StandardOpenOption.READ,
-                                    StandardOpenOption.WRITE,
-                                    LinkOption.NOFOLLOW_LINKS));
-            OPEN.put(path, opened);
-            return opened;
+                            StandardOpenOption.READ,
+                            StandardOpenOption.WRITE,
+                            LinkOption.NOFOLLOW_LINKS);
+            boolean done = false;
+            try {
+                var opened = new SharedLocks(path, file);
+                OPEN.put(path, opened);
+                done = true;
+                return opened;
+            } finally {
+                if (!done) { // for want of memory, in the map as well
+                    OPEN.remove(path);
+                    file.close();
+                }
+            }
         } finally {
             LOCK.unlock();
         }

@@ -171,6 +171,7 @@ public final class SharedOwner implements AutoCloseable {
             return Optional.empty();
         } finally {
             if (!done) {
+                RegionFiles.delete(path); // also what was made
                 giveSlot(regions, slot);
             }
         }
@@ -184,13 +185,19 @@ public final class SharedOwner implements AutoCloseable {
         dropFreedOffers();
         long number = nextNumber();
         Path path = folder.region(number);
+        boolean listed = false;
         try {
             MemorySegment memory = files.create(path, bytes, arena);
             offers.add(new Offer(number, memory));
+            listed = true;
             return Optional.of(memory);
         } catch (IOException e) {
             LOG.info("{} has no room for {} bytes: {}", folder.folder(), bytes, e.toString());
             return Optional.empty();
+        } finally {
+            if (!listed) {
+                RegionFiles.delete(path); // also what was made
+            }
         }
     }
 

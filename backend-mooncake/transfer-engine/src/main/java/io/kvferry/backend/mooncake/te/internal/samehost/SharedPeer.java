@@ -272,13 +272,18 @@ public final class SharedPeer implements AutoCloseable {
         if (marks.close()) {
             // The lock says that this user lives, so it is kept until the last copy is done; memory
             // copies are short.
-            boolean idle = marks.awaitIdle(Deadline.in(patience));
-            regions.close();
+            boolean idle = marks.isOver();
+            try {
+                idle |= marks.awaitIdle(Deadline.in(patience));
+                regions.close();
+            } finally { // also for want of memory
+                if (idle) {
+                    letGo();
+                }
+            }
             if (!idle) {
                 LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), patience);
-                return;
             }
-            letGo();
         }
     }
 
@@ -286,8 +291,11 @@ public final class SharedPeer implements AutoCloseable {
     public boolean closeIfIdle() {
         boolean closes = marks.closeIfIdle();
         if (closes) {
-            regions.close();
-            letGo();
+            try {
+                regions.close();
+            } finally { // also for want of memory
+                letGo();
+            }
         }
         return closes;
     }

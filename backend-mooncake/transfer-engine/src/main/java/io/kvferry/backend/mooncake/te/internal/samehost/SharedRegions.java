@@ -178,7 +178,16 @@ public final class SharedRegions {
                 file.release();
                 return null;
             }
-            files.put(number, file);
+            boolean kept = false;
+            try {
+                files.put(number, file);
+                kept = true;
+            } finally {
+                if (!kept) { // nobody else would unmap it
+                    files.remove(number);
+                    file.release();
+                }
+            }
             file.touch();
             return file;
         } catch (IOException e) {

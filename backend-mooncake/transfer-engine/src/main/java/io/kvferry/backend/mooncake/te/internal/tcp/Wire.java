@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.DataSockets;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -67,6 +68,9 @@ public final class Wire implements AutoCloseable {
     private volatile boolean expired;
     private volatile boolean stoppable;
     private volatile boolean stopped;
+
+    /// The one behind it in the list of a transfer's stopped connections, which takes no memory.
+    public @Nullable Wire nextStopped;
 
     /// A wire is watched from here to [#close].
     public Wire(
@@ -276,8 +280,9 @@ public final class Wire implements AutoCloseable {
             socket.resetOnClose();
         } catch (IOException e) {
             LOG.debug("closed already, or never connected: {}", e.toString());
+        } finally { // also for want of memory
+            end();
         }
-        end();
     }
 
     /// Says whether [#stop] lets the peer read to the end. Only then can its end be awaited.
@@ -298,13 +303,18 @@ public final class Wire implements AutoCloseable {
             return;
         }
         stopped = true;
-        clock.end(LONGEST_END.toNanos());
-        watchdog.watch(this); // which forgets a wire that has expired
+        boolean ending = false;
         try {
+            clock.end(LONGEST_END.toNanos());
+            watchdog.watch(this); // which forgets a wire that has expired
             socket.shutdownOutput();
+            ending = true;
         } catch (IOException e) {
             LOG.debug("cannot be stopped: {}", e.toString());
-            abort();
+        } finally {
+            if (!ending) { // also for want of memory
+                abort();
+            }
         }
         if (!socket.isUsable()) {
             watchdog.forget(this);
@@ -339,7 +349,15 @@ public final class Wire implements AutoCloseable {
 
     @Override
     public void close() {
-        end();
+        try {
+            end();
+        } finally {
+            forget();
+        }
+    }
+
+    /// What others hold of it, also where closing failed for want of memory.
+    private void forget() {
         watchdog.forget(this);
         clock.rest();
         long last = use.getAndSet(CLOSED) & KIND; // whoever begins after this takes no place

@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.ThreadSlots;
 
@@ -44,7 +45,7 @@ final class LanePool {
     private final ArrayDeque<Lane> idle;
 
     /// Those that wait, the first that came first.
-    private final ArrayDeque<Waiter> waiters = new ArrayDeque<>();
+    private final GrowSafeQueue<Waiter> waiters = new GrowSafeQueue<>();
 
     /// Threads that look for a lane under the lock, or wait for one.
     private final AtomicInteger looking = new AtomicInteger();
@@ -129,7 +130,7 @@ final class LanePool {
     private @Nullable Lane await(Deadline deadline, DataClient.Job job)
             throws InterruptedException, ClosedChannelException {
         var self = new Waiter(lock.newCondition());
-        waiters.addLast(self);
+        waiters.add(self);
         try {
             while (!self.served) {
                 if (job.ended()) {
@@ -167,7 +168,7 @@ final class LanePool {
             if (lane == null) {
                 lanes++;
             }
-            Waiter first = waiters.removeFirst();
+            Waiter first = waiters.remove();
             first.lane = lane;
             first.served = true;
             first.turn.signal();

@@ -12,13 +12,12 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.net.Cancellation;
 
 import tools.jackson.databind.JsonNode;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -34,7 +33,7 @@ public final class Notifier {
     private final FairRoom room;
     private final Lock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
-    private final Deque<Received> inbox = new ArrayDeque<>(); // under the lock
+    private final GrowSafeQueue<Received> inbox = new GrowSafeQueue<>(); // under the lock
     private boolean closed; // under the lock
 
     /// @param host where it came from

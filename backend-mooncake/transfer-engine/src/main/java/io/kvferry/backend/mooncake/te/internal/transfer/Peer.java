@@ -270,10 +270,17 @@ public final class Peer {
     Lane borrow(Deadline deadline, DataClient.Job job, Cancellation opening) throws IOException {
         while (true) {
             Lane lane = next(deadline, job, opening);
-            if (!lane.used || !isOutOfStep(lane.wire, job.write())) {
+            boolean fit = false;
+            try {
+                fit = !lane.used || !isOutOfStep(lane.wire, job.write());
+            } finally {
+                if (!fit) { // or nobody could look, for want of memory
+                    giveBack(lane, false);
+                }
+            }
+            if (fit) {
                 return lane;
             }
-            giveBack(lane, false);
         }
     }
 
@@ -293,19 +300,32 @@ public final class Peer {
 
     /// A new lane in place of a borrowed one that turned out to be dead.
     Lane replace(Lane dead, Deadline deadline, Cancellation opening) throws IOException {
-        dead.wire.abort();
-        dead.wire.close();
+        boolean closed = false;
+        try {
+            dead.wire.abort();
+            dead.wire.close();
+            closed = true;
+        } finally {
+            if (!closed) {
+                pool.uncount();
+            }
+        }
         return connectCounted(deadline, opening);
     }
 
     private Lane connectCounted(Deadline deadline, Cancellation opening) throws IOException {
+        Wire wire = null;
         Lane fresh = null;
         try {
-            fresh = new Lane(connect(deadline, opening));
+            wire = connect(deadline, opening);
+            fresh = new Lane(wire);
             return fresh;
         } finally {
             if (fresh == null) {
                 pool.uncount();
+            }
+            if (fresh == null && wire != null) {
+                wire.close();
             }
         }
     }
@@ -359,8 +379,11 @@ public final class Peer {
         } finally {
             lock.unlock();
         }
-        shared.ifPresent(SharedPeer::close);
-        pool.close();
+        try {
+            shared.ifPresent(SharedPeer::close);
+        } finally {
+            pool.close();
+        }
     }
 
     /// A connection outside the pool. Cancelling ends the look-up of the peer's name, the connect

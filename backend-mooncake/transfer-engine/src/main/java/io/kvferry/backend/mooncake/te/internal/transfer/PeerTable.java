@@ -19,6 +19,7 @@ import java.io.Closeable;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -171,7 +172,9 @@ public final class PeerTable {
         }
         var data = directory.dataOf(document, deadline, cancellation);
         var peer = new Peer(name, document, data, config, watchdog);
-        peer.shared().ifPresent(shared -> watch(peer, shared));
+        if (peer.shared().isPresent()) {
+            watch(peer, peer.shared().get());
+        }
         return peer;
     }
 
@@ -273,7 +276,10 @@ public final class PeerTable {
             Peer peer = slot.peer;
             if (peer != null) {
                 peer.sweep(RESTS, LONGEST_REST);
-                peer.attachAgain().ifPresent(shared -> watch(peer, shared));
+                Optional<SharedPeer> again = peer.attachAgain();
+                if (again.isPresent()) {
+                    watch(peer, again.get());
+                }
                 peer.shared().ifPresent(SharedPeer::follow);
                 peer.detachUnused(FORGOTTEN_AFTER);
                 if (peer.isUnused(FORGOTTEN_AFTER)) {

@@ -14,6 +14,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.recovery.SharedClosing;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
@@ -21,17 +24,22 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.IntConsumer;
 
 /// The memory that an engine has registered, its own and its callers'. A registration ends when
 /// nobody uses the memory any more; who does so for too long is cut off.
 ///
 /// Threading: any thread.
 public final class Registrations {
+    private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
+
     private final RegionTable regions;
     private final Holders holders;
     private final Optional<SharedOwner> shared;
     private final Publisher publisher;
     private final Duration patience;
+
+    /// Those that did not begin and could not be ended for want of memory among them.
     private final Set<Registration> open = ConcurrentHashMap.newKeySet();
 
     public Registrations(
@@ -54,14 +62,15 @@ public final class Registrations {
                     "only a non-empty, writable segment outside the Java heap can be registered, not "
                             + memory);
         }
-        int offered = shared.isPresent() ? shared.get().open(memory, access) : -1;
-        return offered < 0
-                ? add(memory, Region.NOT_SHARED, access, () -> {})
-                : add(
-                        memory,
-                        offered,
-                        access,
-                        () -> shared.orElseThrow().unlist(offered, patience));
+        IntConsumer release = this::unlist; // before there is something to be released
+        int offered = shared.isPresent() ? shared.get().open(memory, access) : Region.NOT_SHARED;
+        return add(memory, offered, access, release);
+    }
+
+    private void unlist(int slot) {
+        if (slot >= 0) {
+            shared.orElseThrow().unlist(slot, patience);
+        }
     }
 
     /// Shared memory that is registered like any other.
@@ -95,28 +104,35 @@ public final class Registrations {
         Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes, access, arena));
         if (visible.isPresent()) {
             Pages pages = visible.get();
-            return add(
-                    pages.memory(),
-                    pages.slot(),
-                    access,
-                    () -> {
-                        shared.orElseThrow().close(pages, freed.isEmpty(), patience);
-                        freed.ifPresent(Arena::close);
-                    });
+            boolean released = false;
+            try {
+                IntConsumer release =
+                        _ -> {
+                            shared.orElseThrow().close(pages, freed.isEmpty(), patience);
+                            freed.ifPresent(Arena::close);
+                        };
+                released = true; // by the registration
+                return add(pages.memory(), pages.slot(), access, release);
+            } finally {
+                if (!released) {
+                    shared.orElseThrow().close(pages, freed.isEmpty(), patience);
+                }
+            }
         }
         return add(
                 PrivatePages.allocate(bytes, arena),
                 Region.NOT_SHARED,
                 access,
-                () -> freed.ifPresent(Arena::close));
+                _ -> freed.ifPresent(Arena::close));
     }
 
-    /// @param release also when this fails: peers see the memory no more then
+    /// @param release of the slot, also when this fails: peers see the memory no more then
     private RegisteredMemory add(
-            MemorySegment memory, int sharedSlot, Access access, Runnable release) {
+            MemorySegment memory, int sharedSlot, Access access, IntConsumer release) {
         boolean done = false;
         Registration registration = null;
         try {
+            endUnowned();
             registration = new Registration(new Region(memory, sharedSlot, access), release);
             registration.begin();
             done = true;
@@ -124,11 +140,29 @@ public final class Registrations {
         } finally {
             if (!done) {
                 if (registration == null) {
-                    release.run();
+                    release.accept(sharedSlot);
                 } else {
-                    registration.end();
+                    registration.owned = false;
+                    registration.close();
                 }
             }
+        }
+    }
+
+    /// Once more: there was too little memory to end them when they did not begin.
+    private void endUnowned() {
+        for (Registration registration : open) {
+            if (!registration.owned) {
+                endUnowned(registration);
+            }
+        }
+    }
+
+    private static void endUnowned(Registration registration) {
+        try {
+            registration.close();
+        } catch (KvFerryException e) { // its memory is not another's
+            LOG.debug("a registration that did not begin has not ended: {}", e.getMessage());
         }
     }
 
@@ -154,20 +188,23 @@ public final class Registrations {
     /// One registration.
     private final class Registration implements RegisteredMemory {
         private final Region region;
-        private final Runnable release;
+        private final IntConsumer release;
         private final SharedClosing closing = new SharedClosing();
 
         /// Slot in the shared control page of memory that is not shared, -1 for none.
         private int listed = -1;
 
-        Registration(Region region, Runnable release) {
+        /// False where it did not begin, so that nobody closes it.
+        private volatile boolean owned = true;
+
+        Registration(Region region, IntConsumer release) {
             this.region = region;
             this.release = release;
         }
 
         void begin() {
+            open.add(this); // until it has ended
             regions.add(region);
-            open.add(this);
             // Memory of this process alone may still be copied by peers on this host.
             if (region.sharedSlot == Region.NOT_SHARED && shared.isPresent()) {
                 listed = shared.get().list(region.address, region.bytes, region.access);
@@ -196,8 +233,9 @@ public final class Registrations {
             publisher.changed();
             if (listed >= 0) {
                 shared.orElseThrow().unlist(listed, patience);
+                listed = -1; // somebody else's from now on
             }
-            release.run();
+            release.accept(region.sharedSlot);
             open.remove(this);
         }
     }

@@ -2,16 +2,14 @@
 package io.kvferry.backend.mooncake.te.internal.transfer;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
@@ -23,7 +21,7 @@ public final class SubmitQueues {
     private static final Logger LOG = LoggerFactory.getLogger(SubmitQueues.class);
 
     private static final class Queue {
-        final ArrayDeque<TransferTask> waiting = new ArrayDeque<>();
+        final GrowSafeQueue<TransferTask> waiting = new GrowSafeQueue<>();
         int running;
     }
 
@@ -61,6 +59,9 @@ public final class SubmitQueues {
                 return;
             }
             queue.running++;
+        } catch (OutOfMemoryError e) {
+            task.fail(ErrorCode.NO_MEMORY, "no heap memory to queue a transfer");
+            return;
         } finally {
             lock.unlock();
         }
@@ -82,12 +83,16 @@ public final class SubmitQueues {
     private void runAndGoOn(String peer, TransferTask first) {
         TransferTask task = first;
         while (task != null) {
-            try {
-                task.run();
-            } catch (Throwable t) { // its outcome is there; the next one's turn must come
-                LoopReport.WARN.log(LOG, "a transfer to {} left its thread with an error", peer, t);
-            }
+            run(task);
             task = next(peer);
+        }
+    }
+
+    private static void run(TransferTask task) {
+        try {
+            task.run();
+        } catch (Throwable t) { // its outcome is there; the next one's turn must come
+            LoopReport.WARN.log(LOG, "a transfer left its thread with an error", t);
         }
     }
 
@@ -120,16 +125,32 @@ public final class SubmitQueues {
     /// Ends what was given up or ran out of time while it waited for its turn; whoever is ahead may
     /// have more time. False once closed.
     public boolean endOverdue() {
-        List<TransferTask> over = new ArrayList<>();
+        for (TransferTask over = takeOverdue(); over != null; over = takeOverdue()) {
+            end(over);
+        }
         lock.lock();
         try {
-            for (Queue queue : queues.values()) {
-                queue.waiting.removeIf(task -> task.isOver() && over.add(task));
-            }
             return !closed;
         } finally {
             lock.unlock();
-            over.forEach(this::end);
+        }
+    }
+
+    /// One at a time: what has left its queue needs no memory to be ended.
+    private @Nullable TransferTask takeOverdue() {
+        lock.lock();
+        try {
+            for (Queue queue : queues.values()) {
+                for (TransferTask task : queue.waiting) {
+                    if (task.isOver()) {
+                        queue.waiting.remove(task);
+                        return task;
+                    }
+                }
+            }
+            return null;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -139,25 +160,35 @@ public final class SubmitQueues {
         try {
             threads.execute(over);
         } catch (RejectedExecutionException | OutOfMemoryError e) { // no native thread: the latter
-            over.run();
+            run(over);
         }
     }
 
     /// No more submits; what waits fails.
     public void close() {
-        List<TransferTask> abandoned = new ArrayList<>();
         lock.lock();
         try {
             closed = true;
-            for (Queue queue : queues.values()) {
-                abandoned.addAll(queue.waiting);
-                queue.waiting.clear();
-            }
         } finally {
             lock.unlock();
         }
-        for (TransferTask task : abandoned) {
-            task.fail(ErrorCode.CLOSED, "the transfer engine was closed");
+        for (TransferTask left = takeAny(); left != null; left = takeAny()) {
+            left.fail(ErrorCode.CLOSED, "the transfer engine was closed");
+        }
+    }
+
+    private @Nullable TransferTask takeAny() {
+        lock.lock();
+        try {
+            for (Queue queue : queues.values()) {
+                TransferTask first = queue.waiting.poll();
+                if (first != null) {
+                    return first;
+                }
+            }
+            return null;
+        } finally {
+            lock.unlock();
         }
     }
 }

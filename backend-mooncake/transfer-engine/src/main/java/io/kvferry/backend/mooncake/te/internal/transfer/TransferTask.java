@@ -17,6 +17,7 @@ import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
@@ -65,18 +66,23 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
 
     @Override
     public void run() {
-        boolean told = false;
+        EngineOutcome how = NO_MEMORY;
         try {
             context.holders().begin(this);
-            EngineOutcome end = attempt();
-            told = true;
-            outcome.complete(end);
-            awaitQuiet();
+            how = attempt();
+        } catch (OutOfMemoryError _) {
+            how = NO_MEMORY; // not even a failure could be made
         } finally {
+            end(how);
+        }
+    }
+
+    private void end(EngineOutcome how) {
+        try {
+            outcome.complete(how);
+        } finally { // whoever hears of it may lack memory
+            awaitQuiet();
             context.holders().end(this);
-            if (!told) { // not even a failure could be made
-                outcome.complete(NO_MEMORY);
-            }
             quiet.complete(null);
         }
     }
@@ -123,7 +129,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
             try {
                 last.awaitQuiet();
             } catch (RuntimeException | Error e) {
-                LOG.warn("the end of a failed WRITE could not be awaited", e);
+                LoopReport.WARN.log(LOG, "the end of a failed WRITE could not be awaited", e);
             }
         }
     }
@@ -141,8 +147,11 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         } catch (OutOfMemoryError e) { // those that wait behind it must have their turn
             end = NO_MEMORY;
         }
-        outcome.complete(end);
-        quiet.complete(null);
+        try {
+            outcome.complete(end);
+        } finally {
+            quiet.complete(null);
+        }
     }
 
     private void holdLocal() {

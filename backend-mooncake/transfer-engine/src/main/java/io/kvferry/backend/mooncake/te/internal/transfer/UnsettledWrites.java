@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.Cancellation;
 
 import org.jspecify.annotations.Nullable;
@@ -16,9 +17,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -41,8 +39,9 @@ final class UnsettledWrites {
     /// By slice: the token of an attempt that the peer has not acknowledged as a whole, 0 for none.
     private final long[] tokens;
 
-    /// Guarded by this object's monitor; most transfers have none.
-    private List<Wire> stopped = List.of();
+    /// The last one, and by [Wire#nextStopped] the others; guarded by this object's monitor. Most
+    /// transfers have none.
+    private @Nullable Wire stopped;
 
     private volatile @Nullable Wire fencing;
 
@@ -93,10 +92,8 @@ final class UnsettledWrites {
             return false;
         }
         synchronized (this) {
-            if (stopped.isEmpty()) {
-                stopped = new ArrayList<>();
-            }
-            stopped.add(wire);
+            wire.nextStopped = stopped;
+            stopped = wire;
         }
         if (context.closing().getAsBoolean()) {
             wire.abort(); // whoever closes may not have seen it
@@ -110,16 +107,17 @@ final class UnsettledWrites {
     /// Peers without the extension cannot be asked. They close a connection whose output has ended
     /// when they have applied what came over it.
     void awaitQuiet() {
-        List<Wire> ending = stoppedSoFar();
-        if (ending.isEmpty() && areAllAcknowledged()) {
+        Wire ending = lastStopped();
+        if (ending == null && areAllAcknowledged()) {
             return;
         }
-        long[] which = Arrays.stream(tokens).filter(token -> token != 0).toArray();
         boolean interrupted = Thread.interrupted(); // or no socket could be opened here
         try {
-            ending.forEach(this::awaitEnd);
-            if (which.length > 0) {
-                awaitFence(which);
+            for (Wire wire = ending; wire != null; wire = wire.nextStopped) {
+                awaitEnd(wire);
+            }
+            if (!areAllAcknowledged()) {
+                awaitFence();
             }
         } finally {
             if (interrupted) {
@@ -145,10 +143,26 @@ final class UnsettledWrites {
                                 + " still apply what it has of it",
                         peer.segmentName);
             }
+        } catch (RuntimeException | Error e) { // such as no memory; others are still to be ended
+            LoopReport.WARN.log(LOG, "the end of a stopped connection was not awaited", e);
         }
     }
 
-    private void awaitFence(long[] which) {
+    /// Where memory is short, the peer is asked again.
+    private void awaitFence() {
+        long began = System.nanoTime();
+        boolean asked = false;
+        while (!asked && System.nanoTime() - began < LONGEST_FENCE.toNanos()) {
+            try {
+                fenceInTime();
+                asked = true;
+            } catch (OutOfMemoryError _) {
+                LockSupport.parkNanos(FENCE_AGAIN_NANOS);
+            }
+        }
+    }
+
+    private void fenceInTime() {
         var opening = new Cancellation();
         connecting = opening; // before the look whether all of it is being closed
         Deadline limit = Deadline.in(LONGEST_FENCE);
@@ -160,7 +174,7 @@ final class UnsettledWrites {
                     return; // whoever closes has not seen this connection
                 }
                 wire.begin(limit);
-                fence(new Lane(wire), which);
+                fence(new Lane(wire), tokens);
                 return;
             } catch (ConnectException e) {
                 LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
@@ -194,11 +208,13 @@ final class UnsettledWrites {
             opening.cancel(reason);
         }
         if (context.closing().getAsBoolean()) {
-            stoppedSoFar().forEach(Wire::abort);
+            for (Wire wire = lastStopped(); wire != null; wire = wire.nextStopped) {
+                wire.abort();
+            }
         }
     }
 
-    private synchronized List<Wire> stoppedSoFar() {
-        return List.copyOf(stopped);
+    private synchronized @Nullable Wire lastStopped() {
+        return stopped;
     }
 }
