@@ -304,9 +304,8 @@ public final class DecodeService implements AutoCloseable {
                     if (requests.grants(prefiller)) {
                         fetch.grant(engine.grant(extents, Writers.TOKEN));
                     } else {
-                        fetch.grantToAny(
-                                engine.grant(extents, Writers.ANY),
-                                memory.contents(fetch.pull().blocks()));
+                        var contents = memory.contents(fetch.pull().blocks());
+                        fetch.grantToAny(engine.grant(extents, Writers.ANY), contents);
                     }
                 }
             }
@@ -319,7 +318,7 @@ public final class DecodeService implements AutoCloseable {
         try {
             ask(prefiller, address, group, shortForm);
         } catch (RuntimeException | Error e) { // want of memory for a large request, for one
-            LOG.warn("{} of {} is not asked", address, prefiller.engineId(), e);
+            LoopReport.WARN.log(LOG, "{} of {} is not asked", address, prefiller.engineId(), e);
             group.forEach(fetch -> failedAt(fetch, address, Failure.of(e), false));
         }
     }

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.p2p.decode;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -29,6 +30,12 @@ final class Fences implements AutoCloseable {
     private static final long FIRST_BACK_OFF_MILLIS = 10;
     private static final long LONGEST_BACK_OFF_MILLIS = 1_000;
 
+    /// Made ahead, for where there is no memory to say more.
+    private static final Optional<Failure> NOT_DESCRIBED =
+            Optional.of(
+                    new Failure(
+                            ErrorCode.NO_MEMORY, "no memory to tell whether a window is closed"));
+
     private final CountDownLatch closing = new CountDownLatch(1);
     private final ThreadFactory threads;
 
@@ -48,7 +55,7 @@ final class Fences implements AutoCloseable {
     void close(String what, Runnable window, Consumer<Optional<Failure>> then) {
         Runnable work =
                 () -> {
-                    Optional<Failure> problem = Optional.empty();
+                    Optional<Failure> problem = NOT_DESCRIBED;
                     try {
                         problem = untilClosed(what, window);
                     } finally {
@@ -59,7 +66,7 @@ final class Fences implements AutoCloseable {
             threads.newThread(work).start();
         } catch (RejectedExecutionException
                 | OutOfMemoryError e) { // others wait meanwhile, but none for ever
-            LOG.warn("no thread to close the window of {} in: {}", what, e.toString());
+            LoopReport.WARN.log(LOG, "no thread to close the window of {} in", what, e);
             work.run();
         }
     }
@@ -74,7 +81,7 @@ final class Fences implements AutoCloseable {
                 // Errors too: whoever waits for the blocks must be told.
                 boolean stillCopied =
                         e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT;
-                LOG.warn("closing the window of {} failed, attempt {}", what, attempt, e);
+                LoopReport.WARN.log(LOG, "closing the window of {} failed", what, e);
                 if (attempt >= ATTEMPTS && !stillCopied || !pause(backOff)) {
                     return Optional.of(Failure.of(e));
                 }

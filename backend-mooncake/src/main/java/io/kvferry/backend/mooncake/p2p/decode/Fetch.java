@@ -27,6 +27,7 @@ import java.util.Set;
 final class Fetch {
     private final MooncakePlan.Pull pull;
     private final EngineDirectory.Key engine;
+    private final String source;
     private final Set<String> outstanding = new HashSet<>();
     private Optional<EngineEntry> prefiller = Optional.empty();
     private final Set<String> reading = new HashSet<>();
@@ -51,6 +52,7 @@ final class Fetch {
     Fetch(MooncakePlan.Pull pull) {
         this.pull = pull;
         this.engine = new EngineDirectory.Key(pull.bootstrap(), pull.engineId());
+        this.source = engine.toString();
     }
 
     MooncakePlan.Pull pull() {
@@ -59,6 +61,11 @@ final class Fetch {
 
     EngineDirectory.Key engine() {
         return engine;
+    }
+
+    /// Names the prefiller engine.
+    String source() {
+        return source;
     }
 
     /// The prefiller as it was listed when its workers were asked.
@@ -81,14 +88,22 @@ final class Fetch {
     }
 
     void grant(WriteGrant opened) {
-        grant = Optional.of(opened);
+        boolean noted = false;
+        try {
+            grant = Optional.of(opened);
+            noted = true;
+        } finally {
+            if (!noted) { // nobody else would close it
+                opened.close();
+            }
+        }
     }
 
     /// Its grant is for any peer.
     ///
     /// @param contents the memory that must be filled
     void grantToAny(WriteGrant opened, Extents contents) {
-        grant = Optional.of(opened);
+        grant(opened);
         unnamed = Optional.of(contents);
     }
 
@@ -198,9 +213,14 @@ final class Fetch {
     /// Marks its capability as being closed; false when it was before.
     boolean fence() {
         boolean first = !fencing;
-        fencing = true;
         reads.ifPresent(ReadWindow::shut);
+        fencing = true; // not where that threw
         return first;
+    }
+
+    /// Its capability could not be closed; [#fence] is to be called again.
+    void unfence() {
+        fencing = false;
     }
 
     /// Its capability is closed.

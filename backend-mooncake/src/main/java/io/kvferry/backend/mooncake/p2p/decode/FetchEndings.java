@@ -16,12 +16,20 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 
 /// The open loads of a decoder rank and their ends: a load is reported when nobody writes its
 /// blocks any more, whatever ended it.
 ///
 /// Threading: the decode loop; [#close] when that has ended.
 final class FetchEndings implements AutoCloseable {
+    /// Of a step for which there is no memory: five seconds in all.
+    private static final int MOST_ATTEMPTS = 500;
+
+    private static final long PAUSE_NANOS = 10_000_000;
+
     private final SideChannel channel;
     private final SerialLoop loop;
     private final FetchRequests requests;
@@ -57,18 +65,32 @@ final class FetchEndings implements AutoCloseable {
     ///
     /// @return false when there are too many, and nothing happened
     boolean add(Fetch fetch) {
-        if (!room.take(prefiller(fetch), 0)) {
+        if (!room.take(fetch.source(), 0)) {
             return false;
         }
-        var before = open.put(fetch.pull().load(), fetch);
-        if (before != null) {
-            room.give(prefiller(before), 0);
+        boolean added = false;
+        try {
+            var before = open.put(fetch.pull().load(), fetch);
+            added = true;
+            if (before != null) {
+                room.give(before.source(), 0);
+            }
+        } finally {
+            if (!added && !open.containsValue(fetch)) { // else its end gives the room back
+                room.give(fetch.source(), 0);
+            }
         }
         return true;
     }
 
-    private static String prefiller(Fetch fetch) {
-        return fetch.engine().toString();
+    /// Nobody else takes the next step towards the end of a load, so this waits for memory.
+    ///
+    /// @param lack why the step was not taken
+    private static void pause(int attempt, OutOfMemoryError lack) {
+        if (attempt == MOST_ATTEMPTS) {
+            throw lack;
+        }
+        LockSupport.parkNanos(PAUSE_NANOS);
     }
 
     /// The load must end: it is reported when nobody writes its blocks any more.
@@ -112,12 +134,12 @@ final class FetchEndings implements AutoCloseable {
     /// The load fails, and nothing more is awaited from its workers. Where a worker without
     /// capabilities may have been asked, [Fetch#exposeAgain] has to be called before.
     void lose(Fetch fetch, Failure failure) {
-        if (!fetch.pull().release()) {
-            outbox.count("mooncake_num_failed_recvs");
-        }
         fetch.fail(failure);
         fetch.outstanding().clear();
         settleIfDone(fetch);
+        if (!fetch.pull().release()) { // last: for want of memory it is not counted
+            outbox.count("mooncake_num_failed_recvs");
+        }
     }
 
     /// Ends the permission to write, where there is one; otherwise the end of the workers' writes
@@ -137,20 +159,33 @@ final class FetchEndings implements AutoCloseable {
     }
 
     private void closeWindow(Fetch fetch, Runnable window) {
+        Consumer<Optional<Failure>> closed = problem -> closed(fetch, problem);
         if (fetch.ended() || !fetch.fence()) {
             return;
         }
-        // Waits for a copy in progress, so not here.
-        fences.close(
-                id(fetch),
-                window,
-                problem ->
-                        loop.post(() -> {
-                            problem.ifPresent(fetch::fail);
-                            lastBytes.closed(fetch);
-                            fetch.fenced();
-                            conclude(fetch);
-                        }));
+        boolean begun = false;
+        try { // waits for a copy in progress, so not here
+            fences.close(id(fetch), window, problem -> loop.post(closed, problem));
+            begun = true;
+        } finally {
+            if (!begun) { // for want of memory: to be called again
+                fetch.unfence();
+            }
+        }
+    }
+
+    private void closed(Fetch fetch, Optional<Failure> problem) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                problem.ifPresent(fetch::fail);
+                lastBytes.closed(fetch);
+                fetch.fenced();
+                conclude(fetch);
+                return;
+            } catch (OutOfMemoryError e) {
+                pause(attempt, e);
+            }
+        }
     }
 
     private static String id(Fetch fetch) {
@@ -158,6 +193,17 @@ final class FetchEndings implements AutoCloseable {
     }
 
     private void settleIfDone(Fetch fetch) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                settle(fetch);
+                return;
+            } catch (OutOfMemoryError e) {
+                pause(attempt, e);
+            }
+        }
+    }
+
+    private void settle(Fetch fetch) {
         if (!fetch.outstanding().isEmpty() || fetch.ended()) {
             return;
         }
@@ -210,8 +256,20 @@ final class FetchEndings implements AutoCloseable {
     private void report(Fetch fetch) {
         var id = fetch.pull().load();
         if (open.remove(id, fetch)) {
-            room.give(prefiller(fetch), 0);
+            room.give(fetch.source(), 0);
         }
+        for (int attempt = 1; ; attempt++) {
+            try {
+                tell(id, fetch);
+                return;
+            } catch (OutOfMemoryError e) {
+                pause(attempt, e);
+            }
+        }
+    }
+
+    /// Called again where it threw for want of memory.
+    private void tell(TransferId id, Fetch fetch) {
         if (fetch.isWritten() && fetch.isCutShort()) {
             exposed.add(fetch);
         }
@@ -220,8 +278,8 @@ final class FetchEndings implements AutoCloseable {
         } else if (fetch.revoked()) {
             outbox.complete(id, new Completion.Revoked());
         } else {
-            outbox.record(Stats.counter("mooncake_num_recvs", 1));
             outbox.complete(id, new Completion.Completed(fetch.pull().bytes()));
+            outbox.record(Stats.counter("mooncake_num_recvs", 1));
         }
     }
 

@@ -108,7 +108,7 @@ final class FetchReads {
                             job.ranges(),
                             job.by(),
                             job.fetch().pull().request(),
-                            (outcome, way) -> loop.post(() -> ended(job, outcome, way)));
+                            new Ending(job));
         } catch (KvFerryException e) {
             if (e.code() == ErrorCode.BACKPRESSURE && !job.by().passed()) {
                 channel.after(AGAIN, () -> loop.post(() -> start(job)));
@@ -120,13 +120,36 @@ final class FetchReads {
         }
     }
 
+    /// The end of a read, made before it starts: the loop hears of it also where memory is short.
+    private final class Ending implements ReadWindow.Ended, Runnable {
+        private final Job job;
+        private volatile TransferOutcome outcome = new TransferOutcome.Cancelled();
+        private volatile String way = "";
+
+        Ending(Job job) {
+            this.job = job;
+        }
+
+        @Override
+        public void ended(TransferOutcome how, String by) {
+            outcome = how;
+            way = by;
+            loop.post(this);
+        }
+
+        @Override
+        public void run() {
+            FetchReads.this.ended(job, outcome, way);
+        }
+    }
+
     /// @param way the backend that carried it, empty where that is not told
     private void ended(Job job, TransferOutcome outcome, String way) {
         switch (outcome) {
             case TransferOutcome.Done _ -> {
-                record(job, way);
                 job.fetch().reading().remove(job.address());
                 report(job.fetch(), job.address(), job.offer(), "");
+                record(job, way);
             }
             case TransferOutcome.Failed(var failure, _) ->
                     failed(job.fetch(), job.address(), job.offer(), failure);

@@ -24,6 +24,7 @@ import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -168,7 +169,7 @@ public final class HostBackends implements DataPlane {
         try {
             list.close();
         } catch (RuntimeException | Error e) {
-            LOG.warn("a list of descriptors is not closed", e);
+            LoopReport.WARN.log(LOG, "a list of descriptors is not closed", e);
         }
     }
 

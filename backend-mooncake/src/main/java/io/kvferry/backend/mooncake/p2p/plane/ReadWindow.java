@@ -9,7 +9,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.toolkit.bounded.LoopReport;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -34,7 +36,7 @@ public final class ReadWindow implements AutoCloseable {
     private final HostBackends backends;
     private final Extents into;
     private final Duration patience;
-    private final Set<Transfer> running = ConcurrentHashMap.newKeySet();
+    private final Set<Read> running = ConcurrentHashMap.newKeySet();
     private volatile boolean shut;
 
     ReadWindow(HostBackends backends, Extents into) {
@@ -53,6 +55,26 @@ public final class ReadWindow implements AutoCloseable {
     /// @param metadata of the backends there
     public record Source(PeerId peer, byte[] metadata) {}
 
+    /// A read from before it starts: nobody may take the blocks away under one that could not be
+    /// noted for want of memory.
+    private static final class Read {
+        private volatile @Nullable Transfer transfer;
+
+        void cancel() {
+            Transfer begun = transfer;
+            if (begun != null) {
+                begun.cancel();
+            }
+        }
+
+        CompletableFuture<?> quiet() {
+            Transfer begun = transfer;
+            return begun == null
+                    ? CompletableFuture.completedFuture(null)
+                    : begun.quiesced().toCompletableFuture();
+        }
+    }
+
     /// Hears the end of a read.
     @FunctionalInterface
     public interface Ended {
@@ -67,6 +89,7 @@ public final class ReadWindow implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#CANCELLED] once shut, [ErrorCode#PROTOCOL] for a range
     ///   outside of the blocks of this load, [ErrorCode#BACKPRESSURE], or what the backend says;
     ///   nothing was started then
+    /// @throws OutOfMemoryError where nobody will hear of the end; [#close] awaits it
     public void read(Source from, Ranges ranges, Deadline deadline, String tag, Ended then) {
         if (shut) {
             throw new KvFerryException(ErrorCode.CANCELLED, "the load has ended");
@@ -79,16 +102,34 @@ public final class ReadWindow implements AutoCloseable {
                                 .formatted(from.peer(), ranges.localAddress(i), ranges.bytes(i)));
             }
         }
-        var transfer = backends.read(from.peer(), from.metadata(), ranges, deadline, tag);
-        running.add(transfer);
-        if (shut) { // by a close that does not come from the thread of the reads
-            transfer.cancel();
+        var read = new Read();
+        running.add(read);
+        Transfer transfer = null;
+        try {
+            transfer = backends.read(from.peer(), from.metadata(), ranges, deadline, tag);
+            read.transfer = transfer;
+        } finally {
+            if (transfer == null) {
+                running.remove(read);
+            }
         }
+        boolean followed = false;
+        try {
+            follow(read, transfer, then);
+            followed = true;
+        } finally {
+            if (!followed || shut) { // by a close that does not come from the thread of the reads
+                read.cancel();
+            }
+        }
+    }
+
+    private void follow(Read read, Transfer transfer, Ended then) {
         var _ =
                 transfer.quiesced()
                         .thenCombine(transfer.completion(), (_, outcome) -> outcome)
                         .thenAccept(outcome -> {
-                            running.remove(transfer);
+                            running.remove(read);
                             then.ended(outcome, way(transfer));
                         });
     }
@@ -99,7 +140,7 @@ public final class ReadWindow implements AutoCloseable {
             var ways = transfer.attempts();
             return ways.isEmpty() ? "" : ways.getLast().toLowerCase(Locale.ROOT);
         } catch (RuntimeException | Error e) {
-            LOG.warn("a backend does not say what carried a read", e);
+            LoopReport.WARN.log(LOG, "a backend does not say what carried a read", e);
             return "";
         }
     }
@@ -107,7 +148,7 @@ public final class ReadWindow implements AutoCloseable {
     /// Starts no more reads, and stops those that run.
     public void shut() {
         shut = true;
-        running.forEach(Transfer::cancel);
+        running.forEach(Read::cancel);
     }
 
     /// Returns when no read touches the blocks.
@@ -118,9 +159,7 @@ public final class ReadWindow implements AutoCloseable {
         shut();
         var quiet =
                 CompletableFuture.allOf(
-                        running.stream()
-                                .map(transfer -> transfer.quiesced().toCompletableFuture())
-                                .toArray(CompletableFuture<?>[]::new));
+                        running.stream().map(Read::quiet).toArray(CompletableFuture<?>[]::new));
         try {
             var _ = quiet.get(patience.toMillis(), TimeUnit.MILLISECONDS);
         } catch (TimeoutException e) {

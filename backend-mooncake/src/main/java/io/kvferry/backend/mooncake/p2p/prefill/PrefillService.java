@@ -210,10 +210,18 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
                     List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
             return;
         }
-        exchange.afterwards(() -> {
-            room.give(asker.host(), cost);
-            forget(asker, exchange);
-        });
+        boolean noted = false;
+        try {
+            exchange.afterwards(() -> {
+                room.give(asker.host(), cost);
+                forget(asker, exchange);
+            });
+            noted = true;
+        } finally {
+            if (!noted) { // for want of memory
+                room.give(asker.host(), cost);
+            }
+        }
         try {
             exchanges.computeIfAbsent(asker, _ -> new ArrayList<>()).add(exchange);
             var timer =

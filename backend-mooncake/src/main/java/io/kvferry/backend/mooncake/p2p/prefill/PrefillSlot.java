@@ -4,14 +4,14 @@ package io.kvferry.backend.mooncake.p2p.prefill;
 import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Queue;
 
 /// Where the prefill of one transfer and the decoder workers that want it meet, whoever comes
 /// first.
@@ -25,7 +25,7 @@ final class PrefillSlot {
     static final int MOST_ASKS = 1024;
 
     private final String transferId;
-    private final Deque<Ask> waiting = new ArrayDeque<>();
+    private final GrowSafeQueue<Ask> waiting = new GrowSafeQueue<>();
 
     /// What became of each decoder worker, the last time that it asked.
     private final Map<String, Optional<Failure>> served = new LinkedHashMap<>();
@@ -64,9 +64,9 @@ final class PrefillSlot {
         expected = true;
     }
 
-    void ready(TransferId id, List<int[]> held) {
+    void ready(Optional<TransferId> id, List<int[]> held) {
         expected = true;
-        hold = Optional.of(id);
+        hold = id;
         blocks = held;
     }
 
@@ -82,7 +82,7 @@ final class PrefillSlot {
         return blocks;
     }
 
-    Deque<Ask> waiting() {
+    Queue<Ask> waiting() {
         return waiting;
     }
 

@@ -17,6 +17,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.BiConsumer;
 
 /// The transfers of one rank's prefills: pairs those that are done with the decoder workers that
@@ -37,6 +38,11 @@ final class PrefillSlots {
 
     /// Of longer transfer ids, which clients may choose, nothing is kept when they have ended.
     private static final int LONGEST_KEPT = 1024;
+
+    /// Of telling the end of a hold: five seconds in all.
+    private static final int MOST_ATTEMPTS = 500;
+
+    private static final long PAUSE_NANOS = 10_000_000;
 
     /// In vLLM's words.
     private static final Failure LATE =
@@ -80,13 +86,19 @@ final class PrefillSlots {
             return;
         }
         ended.remove(send.transferId());
-        holds.put(send.hold(), slot); // before it serves: a revocation must find it
-        slot.ready(send.hold(), send.blocks());
         var asks = List.copyOf(slot.waiting());
+        var hold = Optional.of(send.hold());
+        holds.put(send.hold(), slot); // before it serves: a revocation must find it
+        // Nothing from here on throws for want of memory before all are passed on.
+        slot.ready(hold, send.blocks());
         slot.waiting().clear();
         // All count before the first one ends, or the hold would end under the others.
-        asks.forEach(slot::begin);
-        asks.forEach(ask -> pushes.add(slot, ask));
+        for (int i = 0; i < asks.size(); i++) {
+            slot.begin(asks.get(i));
+        }
+        for (int i = 0; i < asks.size(); i++) {
+            pushes.add(slot, asks.get(i));
+        }
         asks.forEach(this::left);
         settle(slot); // whoever wanted it may have gone
     }
@@ -250,6 +262,21 @@ final class PrefillSlots {
         }
         var hold = slot.hold().orElseThrow();
         holds.remove(hold);
+        for (int attempt = 1; ; attempt++) {
+            try {
+                tell(slot, hold);
+                return;
+            } catch (OutOfMemoryError e) { // nobody else says that the hold has ended
+                if (attempt == MOST_ATTEMPTS) {
+                    throw e;
+                }
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
+        }
+    }
+
+    /// Called again where it threw for want of memory.
+    private void tell(PrefillSlot slot, TransferId hold) {
         if (slot.done()) {
             var reason = "this transfer has been fetched already";
             ended(slot.transferId(), reason);

@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.p2p.prefill.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -72,7 +73,7 @@ final class PushQueue {
     private static final class Line {
         final String decoder;
         final String host;
-        final Deque<Job> waiting = new ArrayDeque<>();
+        final GrowSafeQueue<Job> waiting = new GrowSafeQueue<>();
         int running;
 
         Line(String decoder, String host) {

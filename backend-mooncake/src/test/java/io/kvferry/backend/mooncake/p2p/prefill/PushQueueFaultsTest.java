@@ -118,7 +118,7 @@ class PushQueueFaultsTest {
                         MooncakeSettings.SCHEMA.read("test", Map.of("num_workers", WORKERS)));
         for (int i = 0; i < 3; i++) {
             var slot = new PrefillSlot("t" + i);
-            slot.ready(TransferId.save("t" + i, 0), List.of(new int[] {0}));
+            slot.ready(Optional.of(TransferId.save("t" + i, 0)), List.of(new int[] {0}));
             slots.add(slot);
         }
         try (var loop = new SerialLoop("test")) {

@@ -81,7 +81,7 @@ class PushQueueTest {
 
     private static PrefillSlot slot(String transfer) {
         var slot = new PrefillSlot(transfer);
-        slot.ready(TransferId.save(transfer, 0), List.of(new int[] {0}));
+        slot.ready(Optional.of(TransferId.save(transfer, 0)), List.of(new int[] {0}));
         return slot;
     }
 

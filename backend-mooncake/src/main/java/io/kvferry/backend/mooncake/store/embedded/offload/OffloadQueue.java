@@ -4,10 +4,10 @@ package io.kvferry.backend.mooncake.store.embedded.offload;
 import io.kvferry.backend.mooncake.store.embedded.objects.StoreConfig;
 import io.kvferry.backend.mooncake.store.embedded.objects.StoredObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.ArrayDeque;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -29,8 +29,8 @@ final class OffloadQueue {
     private final DiskTier disk;
     private final OffloadPause pause;
     private final long mostHeap;
-    private final ArrayDeque<StoredObject> evicting = new ArrayDeque<>();
-    private final ArrayDeque<StoredObject> waiting = new ArrayDeque<>();
+    private final GrowSafeQueue<StoredObject> evicting = new GrowSafeQueue<>();
+    private final GrowSafeQueue<StoredObject> waiting = new GrowSafeQueue<>();
     private long waitingBytes;
     private long waitingSince;
     private long waitingHeap;
