@@ -61,28 +61,23 @@ import java.util.function.BooleanSupplier;
 class ShortOfHeapTest {
     @TempDir Path root;
 
+    /// Calls in which something was lost once, with steps at which it was.
     @Test
     void losesNothingWhicheverAllocationFails() throws Exception {
-        sweep(480, Call.REGISTER, Call.WRITE, Call.SUBMIT_BEHIND_OTHERS, Call.CLOSE);
+        sweep(Call.REGISTER, "32", Call.WRITE, "480", Call.SUBMIT_BEHIND_OTHERS, "160");
     }
 
     @Tag("soak")
     @ParameterizedTest
     @EnumSource(Call.class)
     void losesNothingInSmallSteps(Call call) throws Exception {
-        sweep(16, call);
+        sweep(call, "16");
     }
 
-    private void sweep(int step, Call... calls) throws Exception {
-        var arguments = new ArrayList<>(List.of(Integer.toString(step)));
-        Arrays.stream(calls).map(Call::name).forEach(arguments::add);
-        assertThat(
-                        FullHeap.run(
-                                root,
-                                20,
-                                Duration.ofSeconds(600),
-                                Child.class,
-                                arguments.toArray(String[]::new)))
+    /// @param callsAndSteps a call, its step, the next call, and so on
+    private void sweep(Object... callsAndSteps) throws Exception {
+        var arguments = Arrays.stream(callsAndSteps).map(Object::toString).toArray(String[]::new);
+        assertThat(FullHeap.run(root, 12, Duration.ofSeconds(600), Child.class, arguments))
                 .contains("nothing is lost");
     }
 
@@ -341,10 +336,10 @@ class ShortOfHeapTest {
 
         public static void main(String[] args) throws IOException {
             var child = new Child();
-            for (int i = 1; i < args.length; i++) {
+            for (int i = 0; i < args.length; i += 2) {
                 child.call = Call.valueOf(args[i]);
                 child.loadClasses();
-                int failures = FullHeap.sweep(Integer.parseInt(args[0]), MOST, child);
+                int failures = FullHeap.sweep(Integer.parseInt(args[i + 1]), MOST, child);
                 System.out.println("\n" + child.call + " failed " + failures + " times");
             }
             System.out.println("\nnothing is lost");
@@ -456,10 +451,15 @@ class ShortOfHeapTest {
         }
 
         EngineRequest request() {
-            return EngineRequest.write(
+            return new EngineRequest(
+                    EngineRequest.Operation.WRITE,
                     farEngine.info().segmentName(),
                     Ranges.of(local.address(), remote.address(), BYTES),
-                    soon());
+                    soon(),
+                    "",
+                    0,
+                    farEngine.memoryKey(),
+                    Optional.empty());
         }
 
         /// Runs a transfer to its end.

@@ -104,12 +104,14 @@ public final class ReadWindow implements AutoCloseable {
         }
         var read = new Read();
         running.add(read);
-        Transfer transfer = null;
+        Transfer transfer;
+        boolean begun = false;
         try {
             transfer = backends.read(from.peer(), from.metadata(), ranges, deadline, tag);
             read.transfer = transfer;
+            begun = true;
         } finally {
-            if (transfer == null) {
+            if (!begun) {
                 running.remove(read);
             }
         }

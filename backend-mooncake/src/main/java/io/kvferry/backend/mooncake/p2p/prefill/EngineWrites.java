@@ -81,7 +81,12 @@ final class EngineWrites implements Carrier {
         var by = Deadline.in(settings.transferTimeout());
         boolean begun = false;
         try {
-            var _ = Thread.ofVirtual().name("kvferry-prepare").start(() -> open(segment, by));
+            // Not a virtual one: its read may never be woken after the heap was full.
+            var _ =
+                    Thread.ofPlatform()
+                            .name("kvferry-te-io-prepare")
+                            .daemon()
+                            .start(() -> open(segment, by));
             begun = true;
         } catch (OutOfMemoryError e) { // no thread: the write does without
             LOG.debug("decoder {} is not looked up ahead: {}", segment, e.toString());

@@ -37,8 +37,9 @@ import java.util.concurrent.atomic.AtomicLong;
 /// time up to a bound, so that a silent client holds nobody up. What is malformed is dropped
 /// without an answer.
 ///
-/// Threading: one platform thread accepts; each connection has a virtual thread of its own until it
-/// is answered.
+/// Threading: one platform thread accepts; each connection has one of its own until it is answered.
+/// Not a virtual one: the JDK's thread that wakes those that read ends for good where it finds no
+/// heap memory (JDK 25.0.3, sun.nio.ch.Poller), and then none of them is woken any more.
 public final class HandshakeServer implements AutoCloseable {
     /// The answers of the server.
     public interface Node {
@@ -119,7 +120,10 @@ public final class HandshakeServer implements AutoCloseable {
             if (closed) { // nobody would close it later
                 throw new ClosedChannelException();
             }
-            Thread.ofVirtual().name("kvferry-te-handshake").start(() -> serve(channel));
+            Thread.ofPlatform()
+                    .name("kvferry-te-io-handshake")
+                    .daemon()
+                    .start(() -> serve(channel));
             begun = true;
         } finally {
             if (!begun) {

@@ -215,7 +215,11 @@ public final class PeerTable {
         }
         boolean begun = false;
         try {
-            var _ = Thread.ofVirtual().name("kvferry-te-again").start(() -> lookUpAgain(peer));
+            var _ =
+                    Thread.ofPlatform() // see HandshakeServer
+                            .name("kvferry-te-io-again")
+                            .daemon()
+                            .start(() -> lookUpAgain(peer));
             begun = true;
         } catch (OutOfMemoryError e) { // no thread: a later failure asks for it again
             LOG.debug("peer {} is not looked up again", peer.segmentName, e);
