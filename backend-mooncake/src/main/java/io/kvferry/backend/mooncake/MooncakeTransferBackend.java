@@ -56,7 +56,7 @@ final class MooncakeTransferBackend implements TransferBackend {
     private static final Duration NOTIFY_LIMIT = Duration.ofSeconds(10);
     private static final Duration LISTEN = Duration.ofMillis(200);
 
-    /// Of decoding a notification: five seconds in all.
+    /// Of what needs memory for a notification: five seconds in all.
     private static final int MOST_ATTEMPTS = 500;
 
     private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
@@ -361,14 +361,35 @@ final class MooncakeTransferBackend implements TransferBackend {
             try {
                 engine.send(peer.section().segmentName(), message, Deadline.in(NOTIFY_LIMIT));
             } catch (RuntimeException | Error e) { // Errors too: nothing is lost in silence
-                // The peer's state first, so that whoever hears of the loss sees it.
-                if (e instanceof KvFerryException coded
-                        && !peer.isDropped()
-                        && (coded.code() == ErrorCode.PEER_LOST
-                                || coded.code() == ErrorCode.TIMEOUT)) {
-                    changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
+                try { // first, so that whoever hears of the loss sees it
+                    changePeer(e);
+                } finally {
+                    tell(Failure.of(e));
                 }
-                notDelivered(Failure.of(e));
+            }
+        }
+
+        private void changePeer(Throwable why) {
+            if (why instanceof KvFerryException coded
+                    && !peer.isDropped()
+                    && (coded.code() == ErrorCode.PEER_LOST || coded.code() == ErrorCode.TIMEOUT)) {
+                MooncakeTransferBackend.this.changePeer(
+                        peer, PeerState.SUSPECT, String.valueOf(why.getMessage()));
+            }
+        }
+
+        /// Waits for memory for some seconds: nobody else tells it.
+        private void tell(Failure why) {
+            for (int attempt = 1; ; attempt++) {
+                try {
+                    notDelivered(why);
+                    return;
+                } catch (OutOfMemoryError e) {
+                    if (attempt == MOST_ATTEMPTS) {
+                        throw e;
+                    }
+                    LockSupport.parkNanos(PAUSE_NANOS);
+                }
             }
         }
 

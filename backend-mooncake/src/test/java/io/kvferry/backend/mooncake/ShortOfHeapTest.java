@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.internal.tcp.ProcessorRoom;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.BackendContext;
@@ -535,8 +536,12 @@ class ShortOfHeapTest {
 
         @Override
         public boolean work() {
-            call.work(this);
-            return done;
+            try {
+                call.work(this);
+                return done;
+            } catch (KvFerryException _) { // refused, such as for want of a thread
+                return false;
+            }
         }
 
         @Override
