@@ -50,6 +50,7 @@ public final class Outbox {
                 kept = true;
             } finally {
                 if (!kept) {
+                    completed.remove(id); // it is there where a larger table could not be had
                     completions.removeLast();
                 }
             }

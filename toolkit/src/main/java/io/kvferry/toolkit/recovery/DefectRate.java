@@ -34,6 +34,11 @@ public final class DefectRate {
         }
     }
 
+    /// A defect after which the half cannot go on, however few there were. Needs no memory.
+    public void giveUp(Failure why) {
+        tooMany = why;
+    }
+
     /// Why the half should be given up, once.
     public Optional<Failure> takeTooMany() {
         var taken = tooMany;

@@ -9,7 +9,6 @@ import io.kvferry.toolkit.net.ClosingAside;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// A DEALER's connection to one prefiller. It carries one exchange at a time, one after the other;
@@ -34,8 +33,8 @@ final class DealerConnection {
 
         /// The connection is over.
         ///
-        /// @param carried the exchange that ends with it, if there is one
-        void onEnd(DealerConnection connection, Optional<Exchange> carried);
+        /// @param carried the exchange that ends with it; null for none
+        void onEnd(DealerConnection connection, @Nullable Exchange carried);
     }
 
     DealerConnection(Exchange first, Dial dial, Listener listener) {
@@ -151,14 +150,14 @@ final class DealerConnection {
         }
     }
 
-    /// It is over, and so is the exchange that it carries.
+    /// It is over, and so is the exchange that it carries. Needs no memory.
     void end(ErrorCode code, String problem) {
-        Optional<Exchange> exchange;
+        Exchange exchange;
         ZmtpConnection made;
         lock.lock();
         try {
             closed = true; // nothing begins here from now on
-            exchange = Optional.ofNullable(current);
+            exchange = current;
             made = connection;
         } finally {
             lock.unlock();
@@ -167,7 +166,9 @@ final class DealerConnection {
             made.release();
         }
         closeNow();
-        exchange.ifPresent(carried -> carried.lose(code, problem));
+        if (exchange != null) {
+            exchange.lose(code, problem);
+        }
         listener.onEnd(this, exchange);
     }
 

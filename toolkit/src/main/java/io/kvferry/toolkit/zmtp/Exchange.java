@@ -206,7 +206,7 @@ public final class Exchange implements SideChannel.Call {
             return answers.onAnswer(message);
         } catch (RuntimeException | Error e) {
             LoopReport.ERROR.log(LOG, "a handler of answers failed", e);
-            SideChannel.guard(address, () -> answers.onLost(Failure.of(e)));
+            tell(Failure.of(e), false);
             return SideChannel.Reading.GIVE_UP;
         }
     }
@@ -216,10 +216,14 @@ public final class Exchange implements SideChannel.Call {
     }
 
     private Failure failure(ErrorCode code, String text) {
-        return new Failure(code, "prefiller at " + address + ": " + text);
+        try {
+            return new Failure(code, "prefiller at " + address + ": " + text);
+        } catch (OutOfMemoryError e) {
+            return Failure.of(e);
+        }
     }
 
-    /// There will be no more answers. Nothing happens where it is over.
+    /// There will be no more answers. Nothing happens where it is over. Needs no memory.
     void lose(Failure failure) {
         lose(failure, false);
     }
@@ -239,15 +243,23 @@ public final class Exchange implements SideChannel.Call {
             over = true;
             cancelTimer();
             end = afterwards;
-            if (unsent) {
-                SideChannel.guard(address, () -> answers.onNotSent(failure));
-            } else {
-                SideChannel.guard(address, () -> answers.onLost(failure));
-            }
+            tell(failure, unsent);
         } finally {
             lock.unlock();
         }
-        end.run();
+        SideChannel.guard(address, end);
+    }
+
+    private void tell(Failure failure, boolean unsent) {
+        try {
+            if (unsent) {
+                answers.onNotSent(failure);
+            } else {
+                answers.onLost(failure);
+            }
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "{}: callback failed", address, e);
+        }
     }
 
     /// Keeps the request from being sent. Under the lock: whoever finds out then finds it over.

@@ -113,19 +113,32 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     /// One that ends while it begins, because nobody wants it any more, gives its turn to the next.
     /// That one begins after this one, not within it: the stack must not grow with the queue.
     private void start(Exchange exchange) {
-        var outer = beginning.get();
-        if (outer != null) {
-            outer.add(exchange);
+        Deque<Exchange> mine;
+        try {
+            var outer = beginning.get();
+            if (outer != null) {
+                outer.add(exchange);
+                return;
+            }
+            mine = new ArrayDeque<>();
+            beginning.set(mine);
+        } catch (OutOfMemoryError e) {
+            loseAll(exchange, Failure.of(e));
             return;
         }
-        var mine = new ArrayDeque<Exchange>();
-        beginning.set(mine);
         try {
             for (Exchange next = exchange; next != null; next = mine.poll()) {
                 startGuarded(next);
             }
         } finally {
             beginning.remove();
+        }
+    }
+
+    /// There is no memory to begin it, nor those whose turn comes after it.
+    private void loseAll(Exchange first, Failure why) {
+        for (Exchange next = first; next != null; next = turns.ended(next)) {
+            next.lose(why);
         }
     }
 
@@ -244,7 +257,8 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         try {
             var _ = Thread.ofVirtual().name(name + "-exchange").start(connection::run);
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            connection.end(ErrorCode.INTERNAL, "no thread to ask it: " + e);
+            LOG.debug("{}: no thread to ask {}", name, exchange.address(), e);
+            connection.end(ErrorCode.INTERNAL, "no thread to ask it");
         }
     }
 
@@ -316,23 +330,28 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
 
     @Override
     public void onFree(DealerConnection connection, Exchange done) {
-        Optional<DealerConnection> surplus;
+        try {
+            rest(connection).ifPresent(DealerConnection::close);
+        } finally {
+            ended(done);
+        }
+    }
+
+    /// @return the one that is to be closed
+    private Optional<DealerConnection> rest(DealerConnection connection) {
         lock.lock();
         try {
             if (closed || restNanos == 0) {
-                surplus = Optional.of(connection);
-            } else {
-                connected
-                        .computeIfAbsent(connection.address(), _ -> new Connected())
-                        .resting
-                        .addLast(connection);
-                surplus = surplus();
+                return Optional.of(connection);
             }
+            connected
+                    .computeIfAbsent(connection.address(), _ -> new Connected())
+                    .resting
+                    .addLast(connection);
+            return surplus();
         } finally {
             lock.unlock();
         }
-        surplus.ifPresent(DealerConnection::close);
-        ended(done);
     }
 
     /// The one that has rested longest, if too many do.
@@ -348,7 +367,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     }
 
     @Override
-    public void onEnd(DealerConnection connection, Optional<Exchange> carried) {
+    public void onEnd(DealerConnection connection, @Nullable Exchange carried) {
         lock.lock();
         try {
             connections.remove(connection);
@@ -359,7 +378,11 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         } finally {
             lock.unlock();
         }
-        carried.ifPresentOrElse(this::ended, () -> endedIdle(connection.address()));
+        if (carried != null) {
+            ended(carried);
+        } else {
+            endedIdle(connection.address());
+        }
     }
 
     private void endedIdle(String address) {
@@ -404,7 +427,10 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
 
     /// An exchange that had its turn is over: another one may begin.
     private void ended(Exchange exchange) {
-        turns.ended(exchange).ifPresent(this::start);
+        var next = turns.ended(exchange);
+        if (next != null) {
+            start(next);
+        }
     }
 
     /// Ends all.

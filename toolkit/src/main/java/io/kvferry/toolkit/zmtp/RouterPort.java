@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.net.AcceptLoop;
 import io.kvferry.toolkit.net.FullPort;
 
@@ -191,13 +192,24 @@ final class RouterPort implements AutoCloseable {
                 failed(e);
             } finally {
                 visitors.remove(this);
-                connection.ifPresent(made -> {
-                    made.close();
-                    made.release();
-                    askers.ifPresentOrElse(
-                            SharedAskers::gone,
-                            () -> SideChannel.guard(name, () -> requests.onGone(this)));
-                });
+                if (connection.isPresent()) {
+                    over(connection.get());
+                }
+            }
+        }
+
+        /// Gives its room back without memory.
+        private void over(ZmtpConnection made) {
+            made.release();
+            made.close();
+            if (askers.isPresent()) {
+                askers.get().gone();
+                return;
+            }
+            try {
+                requests.onGone(this);
+            } catch (RuntimeException | Error e) {
+                LoopReport.ERROR.log(LOG, "{}: callback failed", name, e);
             }
         }
 

@@ -7,15 +7,15 @@ import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.zmtp.SideChannel.Carriage;
 import io.kvferry.toolkit.zmtp.SideChannel.Turn;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.Deque;
 import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
 
@@ -40,7 +40,7 @@ final class Turns {
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<String, Prefiller> prefillers = new HashMap<>();
     private final Map<Exchange, Kind> exchanges = new HashMap<>();
-    private final Map<Kind, Integer> open = new EnumMap<>(Kind.class);
+    private final int[] open = new int[Kind.values().length];
     private int queued;
     private boolean closed;
 
@@ -111,6 +111,11 @@ final class Turns {
 
     /// What becomes of an exchange.
     sealed interface Verdict {
+        // Made ahead: what was counted needs no memory to be said.
+
+        Begin BEGIN = new Begin();
+        Wait WAIT = new Wait();
+
         /// It may begin; [#ended] is due.
         record Begin() implements Verdict {}
 
@@ -130,16 +135,31 @@ final class Turns {
             if (!requestRoom.take(exchange.request().length)) {
                 return new Verdict.Refused(notSent(exchange));
             }
-            if (!mustWait(exchange)) {
-                return new Verdict.Begin();
+            if (!admitted(exchange)) {
+                return Verdict.BEGIN;
             }
             if (queued > MOST_QUEUED) {
                 unqueue(exchange);
                 return new Verdict.Refused(notSent(exchange));
             }
-            return new Verdict.Wait();
+            return Verdict.WAIT;
         } finally {
             lock.unlock();
+        }
+    }
+
+    /// As [#mustWait], for one that has room for its request. Under the lock.
+    private boolean admitted(Exchange exchange) {
+        boolean known = false;
+        try {
+            boolean wait = mustWait(exchange);
+            known = true;
+            return wait;
+        } finally {
+            if (!known) { // no memory
+                exchanges.remove(exchange);
+                requestRoom.give(exchange.request().length);
+            }
         }
     }
 
@@ -157,10 +177,9 @@ final class Turns {
     private boolean mustWait(Exchange exchange) {
         var prefiller = prefillers.computeIfAbsent(exchange.address(), _ -> new Prefiller());
         var kind = prefiller.kind(exchange);
-        exchanges.put(exchange, kind);
         var line = prefiller.line(kind);
-        boolean wait =
-                line.open >= kind.mostPerPrefiller || open.getOrDefault(kind, 0) >= kind.most;
+        exchanges.put(exchange, kind);
+        boolean wait = line.open >= kind.mostPerPrefiller || open[kind.ordinal()] >= kind.most;
         if (wait) {
             line.waiting.add(exchange);
             queued++;
@@ -190,14 +209,18 @@ final class Turns {
         }
     }
 
+    /// Needs no memory.
     private void count(Line line, Kind kind, int change) {
         line.open += change;
-        open.merge(kind, change, Integer::sum);
+        open[kind.ordinal()] += change;
     }
 
-    private Optional<Kind> forget(Exchange exchange) {
-        var kind = Optional.ofNullable(exchanges.remove(exchange));
-        kind.ifPresent(_ -> requestRoom.give(exchange.request().length));
+    /// Needs no memory.
+    private @Nullable Kind forget(Exchange exchange) {
+        var kind = exchanges.remove(exchange);
+        if (kind != null) {
+            requestRoom.give(exchange.request().length);
+        }
         return kind;
     }
 
@@ -212,37 +235,49 @@ final class Turns {
         }
     }
 
-    /// An exchange that had its turn is over. Nothing happens where that was said before.
+    /// An exchange that had its turn is over. Nothing happens where that was said before. The turn
+    /// is given back without memory.
     ///
     /// @return the one whose turn has come
-    Optional<Exchange> ended(Exchange exchange) {
+    @Nullable Exchange ended(Exchange exchange) {
         lock.lock();
         try {
             var kind = forget(exchange);
-            var prefiller = prefillers.get(exchange.address());
-            if (prefiller != null && kind.isPresent()) { // none goes while it has one open
-                count(prefiller.line(kind.get()), kind.get(), -1);
+            if (kind == null) {
+                return null;
             }
-            return closed ? Optional.empty() : kind.flatMap(this::next);
+            var prefiller = prefillers.get(exchange.address());
+            if (prefiller != null) { // none goes while it has one open
+                count(prefiller.line(kind), kind, -1);
+            }
+            return closed ? null : next(kind);
+        } catch (OutOfMemoryError _) {
+            return null; // those that wait go on with the next end, or with their limit
         } finally {
             lock.unlock();
         }
     }
 
     /// Of the prefiller with the fewest open ones, among those that have some waiting.
-    private Optional<Exchange> next(Kind kind) {
+    private @Nullable Exchange next(Kind kind) {
         if (queued == 0) {
-            return Optional.empty();
+            return null;
         }
-        return prefillers.values().stream()
-                .map(prefiller -> prefiller.line(kind))
-                .filter(each -> !each.waiting.isEmpty() && each.open < kind.mostPerPrefiller)
-                .min(Comparator.comparingInt(each -> each.open))
-                .map(line -> {
-                    queued--;
-                    count(line, kind, 1);
-                    return line.waiting.remove();
-                });
+        Line fewest = null;
+        for (var prefiller : prefillers.values()) {
+            var line = prefiller.line(kind);
+            if (!line.waiting.isEmpty()
+                    && line.open < kind.mostPerPrefiller
+                    && (fewest == null || line.open < fewest.open)) {
+                fewest = line;
+            }
+        }
+        if (fewest == null) {
+            return null;
+        }
+        queued--;
+        count(fewest, kind, 1);
+        return fewest.waiting.remove();
     }
 
     /// @param beginning those whose turn it is

@@ -285,13 +285,25 @@ final class ZmtpConnection implements AutoCloseable {
                 }
                 return false;
             }
-            unsent.add(new ZmtpStream.Frame(flags, body));
+            queue(flags, body);
             start = !writing;
             writing = true;
         } finally {
             lock.unlock();
         }
         return !start || startWriting();
+    }
+
+    /// Under the lock, with room held for it.
+    private void queue(int flags, byte[] body) {
+        boolean queued = false;
+        try {
+            queued = unsent.add(new ZmtpStream.Frame(flags, body));
+        } finally {
+            if (!queued) { // no memory
+                drop(body.length);
+            }
+        }
     }
 
     /// Under the lock.

@@ -58,6 +58,46 @@ class OutboxTest {
                 .containsExactly("no memory: true", "in the next: 1000");
     }
 
+    /// The table of what was completed grows in vain.
+    @Test
+    void aCompletionForWhichThereIsNoMemoryCanBeToldAgain() throws Exception {
+        assertThat(FullHeap.runSweep(folder, 16, Again.class)).isPositive();
+    }
+
+    static final class Again implements FullHeap.Trial {
+        private static final int BEFORE = 12; // one more makes the table grow
+
+        private Outbox outbox = new Outbox(0, () -> {});
+
+        private Again() {}
+
+        public static void main(String[] args) {
+            FullHeap.sweepAndExit(16, 1 << 16, new Again());
+        }
+
+        @Override
+        public void prepare() {
+            outbox = new Outbox(0, () -> {});
+            for (int i = 0; i < BEFORE; i++) {
+                outbox.complete(id(i), DONE);
+            }
+        }
+
+        @Override
+        public boolean work() {
+            outbox.complete(id(BEFORE), DONE);
+            return true;
+        }
+
+        @Override
+        public void check(int left) {
+            outbox.complete(id(BEFORE), DONE);
+            assertThat(outbox.report(1, Payload.EMPTY).completions())
+                    .as("%d bytes left", left)
+                    .hasSize(BEFORE + 1);
+        }
+    }
+
     static final class Child {
         private Child() {}
 
