@@ -45,7 +45,7 @@ final class Decoders {
                                 own.shape(),
                                 source.prompt(),
                                 CacheBlocks.counts(source.tails())));
-        exchange(endpoint, offer, new Reply(heard -> own.loop().post(() -> answer.accept(heard))));
+        exchange(endpoint, offer, new Reply(heard -> own.loop().post(answer, heard)));
     }
 
     /// A push that it granted will not come: it need not wait for a sender.
@@ -79,7 +79,7 @@ final class Decoders {
         }
         LOG.debug(
                 "{} (epoch {}) refuses an offer: {}", endpoint, refusal.epoch(), refusal.failure());
-        own.outbox().count("p2p_offers_refused");
+        own.count("p2p_offers_refused");
     }
 
     /// It was too slow: nothing more is pushed there for a while, so that one slow decoder does not

@@ -53,11 +53,11 @@ final class P2pScheduler implements SchedulerConnector {
     /// Of protocol 0, by transfer: the request that is under way.
     private final Map<String, String> holders = new HashMap<>();
 
-    private List<P2pPlan.Push> pushes = new ArrayList<>();
-    private List<P2pPlan.Hold> holds = new ArrayList<>();
-    private List<P2pPlan.Withdrawal> withdrawals = new ArrayList<>();
-    private List<P2pPlan.Load> loads = new ArrayList<>();
-    private List<P2pPlan.Release> releases = new ArrayList<>();
+    private final List<P2pPlan.Push> pushes = new ArrayList<>();
+    private final List<P2pPlan.Hold> holds = new ArrayList<>();
+    private final List<P2pPlan.Withdrawal> withdrawals = new ArrayList<>();
+    private final List<P2pPlan.Load> loads = new ArrayList<>();
+    private final List<P2pPlan.Release> releases = new ArrayList<>();
     private Peer self = new Peer(List.of(), PeerMessage.ANY_EPOCH);
 
     /// What is known of a request until it is finished.
@@ -157,8 +157,11 @@ final class P2pScheduler implements SchedulerConnector {
             return;
         }
         if (!load.isEmpty()) {
-            tracked.received = true;
             boolean tail = endsWithPrompt(request, load);
+            if (!tail) {
+                release(tracked, receive);
+            }
+            // Last: a load that this throws for is not to be planned.
             loads.add(
                     new P2pPlan.Load(
                             load.id(),
@@ -166,9 +169,7 @@ final class P2pScheduler implements SchedulerConnector {
                             tail ? receive.prefiller() : P2pPlan.Peer.NONE,
                             mark(request),
                             tails(blocks, load.fromToken(), load.toToken())));
-            if (!tail) {
-                release(tracked, receive);
-            }
+            tracked.received = true;
         } else if (!tracked.promised) {
             // A promise that another connector was preferred to may still be called in; `finish`
             // releases it then.
@@ -191,8 +192,8 @@ final class P2pScheduler implements SchedulerConnector {
     }
 
     private void release(Tracked tracked, HandOver.Receive receive) {
-        tracked.received = true;
         releases.add(new P2pPlan.Release(receive.transfer(), receive.prefiller()));
+        tracked.received = true;
     }
 
     /// The blocks of tokens `from` to `to` in every group, or the last ones of them where some are
@@ -219,11 +220,11 @@ final class P2pScheduler implements SchedulerConnector {
             }
         }
         var payload = new P2pPlan(pushes, holds, withdrawals, loads, releases).encode();
-        pushes = new ArrayList<>();
-        holds = new ArrayList<>();
-        withdrawals = new ArrayList<>();
-        loads = new ArrayList<>();
-        releases = new ArrayList<>();
+        pushes.clear(); // without memory: what is in the payload is not in the next
+        holds.clear();
+        withdrawals.clear();
+        loads.clear();
+        releases.clear();
         return payload;
     }
 
@@ -340,13 +341,15 @@ final class P2pScheduler implements SchedulerConnector {
             return new FinishDecision.Release(params);
         }
         var id = TransferId.save(request.id(), request.attempt());
+        var hold = new FinishDecision.Hold(id, Deadline.in(settings.holdLimit()), params);
+        // Last: the engine keeps no blocks where this throws, so nothing may be sent of them.
         holds.add(
                 new P2pPlan.Hold(
                         id,
                         send.transfer(),
                         mark(request),
                         tails(blocks, 0, request.promptTokenCount())));
-        return new FinishDecision.Hold(id, Deadline.in(settings.holdLimit()), params);
+        return hold;
     }
 
     /// The address of one rank of a peer; empty where there is none.

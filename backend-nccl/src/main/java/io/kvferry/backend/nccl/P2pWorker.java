@@ -17,6 +17,7 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.net.TroubleReports;
@@ -175,10 +176,21 @@ final class P2pWorker implements WorkerConnector {
             } catch (KvFerryException e) {
                 LOG.debug("{} sent no request: {}", asker.host(), e.toString());
                 refuse(asker, Failure.of(e));
+            } catch (OutOfMemoryError e) {
+                refuse(asker, Failure.of(e));
             }
         }
 
         private void dispatch(SideChannel.Asker asker, PeerMessage request, int bytes) {
+            try {
+                take(asker, request, bytes);
+            } catch (RuntimeException | Error e) { // no memory, for one: the peer need not wait
+                LoopReport.ERROR.log(LOG, "a request of a peer failed", e);
+                refuse(asker, Failure.of(e));
+            }
+        }
+
+        private void take(SideChannel.Asker asker, PeerMessage request, int bytes) {
             switch (request) {
                 case PeerMessage.Offer offer when receives.isPresent() ->
                         receives.get().onOffer(asker, offer);
@@ -203,7 +215,9 @@ final class P2pWorker implements WorkerConnector {
 
         @Override
         public void onGone(SideChannel.Asker asker) {
-            sends.ifPresent(service -> loop.post(() -> service.onGone(asker)));
+            if (sends.isPresent()) { // without memory
+                sends.get().gone(asker);
+            }
         }
     }
 

@@ -55,7 +55,7 @@ final class Prefillers {
                         message.encode(),
                         CONNECT_LIMIT,
                         pullLimit(),
-                        new Reply(heard -> own.loop().post(() -> answer.accept(heard))));
+                        new Reply(heard -> own.loop().post(answer, heard)));
         return true;
     }
 

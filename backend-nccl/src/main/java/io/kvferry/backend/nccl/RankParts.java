@@ -5,11 +5,19 @@ import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
 
 /// What both directions of one rank share. The [P2pWorker] owns it.
 ///
@@ -26,6 +34,8 @@ record RankParts(
         long epoch,
         P2pSettings settings,
         Outbox outbox) {
+    private static final Logger LOG = LoggerFactory.getLogger(RankParts.class);
+
     /// Of work that needs memory: five seconds in all.
     private static final int MOST_ATTEMPTS = 500;
 
@@ -33,20 +43,51 @@ record RankParts(
 
     /// Runs work on the loop, and repeats it while there is no memory for it. For work that is not
     /// requested again, and that may run twice.
-    void postUntilDone(Runnable work) {
-        loop.post(() -> {
-            for (int attempt = 1; ; attempt++) {
-                try {
-                    work.run();
+    <T> void postUntilDone(Consumer<? super T> work, T value) {
+        this.<T>onLoop(work).accept(value);
+    }
+
+    /// Made ahead, for any thread: does as [#postUntilDone] and needs memory for the queue only,
+    /// for which it waits.
+    <T> Consumer<T> onLoop(Consumer<? super T> work) {
+        BiConsumer<T, T> once = (value, _) -> work.accept(value);
+        Consumer<T> repeated = value -> untilDone(once, value, value);
+        return value -> loop.post(repeated, value);
+    }
+
+    /// As [#postUntilDone], at once; on the loop.
+    <A, B> void untilDone(BiConsumer<? super A, ? super B> work, A first, B second) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                work.accept(first, second);
+                return;
+            } catch (OutOfMemoryError e) {
+                if (attempt == MOST_ATTEMPTS) {
+                    LoopReport.ERROR.log(LOG, "no memory for the end of a transfer", e);
                     return;
-                } catch (OutOfMemoryError e) {
-                    if (attempt == MOST_ATTEMPTS) {
-                        throw e;
-                    }
-                    LockSupport.parkNanos(PAUSE_NANOS);
                 }
+                LockSupport.parkNanos(PAUSE_NANOS);
             }
-        });
+        }
+    }
+
+    /// Counts, unless there is no memory for it: nothing depends on a figure.
+    void count(String name) {
+        try {
+            outbox.count(name);
+        } catch (OutOfMemoryError _) {
+            Thread.onSpinWait();
+        }
+    }
+
+    /// As [#count(String)], with a number of bytes.
+    void count(String name, String bytesName, long bytes) {
+        try {
+            var figures = Map.of(name, 1L, bytesName, bytes);
+            outbox.record(new Stats(figures, Map.of(), Map.of()));
+        } catch (OutOfMemoryError _) {
+            Thread.onSpinWait();
+        }
     }
 
     void refuse(SideChannel.Asker asker, Failure failure) {

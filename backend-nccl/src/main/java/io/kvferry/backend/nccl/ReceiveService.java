@@ -11,7 +11,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -22,6 +21,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
 /// What one rank is to decode: loads, and what was pushed before its load.
@@ -55,6 +55,13 @@ final class ReceiveService {
     /// Transfers that nobody here wants any more.
     private final Remembered<String, Boolean> finished = Remembered.byText();
 
+    // Made ahead, for where there is no memory.
+
+    private final BiConsumer<P2pPlan.Load, Failure> failing = this::fail;
+    private final BiConsumer<P2pPlan.Load, Failure> ending = this::end;
+    private final Consumer<Arrival> expiring = this::expire;
+    private final Consumer<Arrival> withdrawing = ReceiveService::withdrawUnused;
+
     /// @param copies closed by [#free]
     ReceiveService(RankParts own, StagedCopies copies, StagedBlocks staging) {
         this.own = own;
@@ -77,29 +84,31 @@ final class ReceiveService {
 
     private void notBegun(P2pPlan.Load load, Failure failure) {
         var arrival = loads.get(load.id());
-        if (arrival != null && (arrival.window != null || arrival.state == State.COPYING)) {
+        if (arrival == null || arrival.load != load) {
+            loads.remove(load.id());
+        } else if (arrival.window != null || arrival.state == State.COPYING) {
             return; // it ends with that
-        }
-        if (arrival != null) {
+        } else {
             forget(arrival);
         }
-        own.postUntilDone(() -> fail(load, failure));
+        own.untilDone(failing, load, failure);
     }
 
     void release(P2pPlan.Release plan) {
-        own.loop()
-                .post(() -> {
-                    finished.put(plan.transfer(), true);
-                    var arrival = arrivals.get(plan.transfer());
-                    if (arrival != null && arrival.load == null) {
-                        drop(arrival);
-                    }
-                    prefillers.release(plan.transfer(), plan.prefiller());
-                });
+        own.postUntilDone(this::onReleased, plan);
+    }
+
+    private void onReleased(P2pPlan.Release plan) {
+        var arrival = arrivals.get(plan.transfer());
+        if (arrival != null && arrival.load == null) {
+            drop(arrival);
+        }
+        finished.put(plan.transfer(), true);
+        prefillers.release(plan.transfer(), plan.prefiller());
     }
 
     void revoke(TransferId id) {
-        own.postUntilDone(() -> onRevoked(id));
+        own.postUntilDone(this::onRevoked, id);
     }
 
     /// A prefiller has something to push. On the loop.
@@ -154,7 +163,7 @@ final class ReceiveService {
     }
 
     private void refuse(SideChannel.Asker asker, Failure failure) {
-        own.outbox().count("p2p_offers_refused");
+        own.count("p2p_offers_refused");
         own.refuse(asker, failure);
     }
 
@@ -162,38 +171,35 @@ final class ReceiveService {
         var arrival =
                 new Arrival(
                         transfer.id(), State.STAGING, transfer.counts().clone(), transfer.prompt());
-        StagedBlocks.Lease lease;
         try {
-            lease = staging.take(transfer.counts());
-        } catch (KvFerryException e) {
-            refuse(asker, Failure.of(e));
-            return;
-        }
-        arrival.staged = lease;
-        arrivals.put(arrival.transfer(), arrival);
-        var grant = Grant.draw();
-        arrival.grant = grant;
-        try {
+            arrival.staged = staging.take(transfer.counts());
+            var grant = Grant.draw();
+            arrival.grant = grant;
+            arrivals.put(arrival.transfer(), arrival);
             Consumer<Outcome> staged = outcome -> onStaged(arrival, outcome);
             arrival.window =
                     own.plane()
                             .receive(
                                     grant,
-                                    lease.placement(),
+                                    arrival.staged.placement(),
                                     Deadline.in(own.settings().transferLimit()),
                                     outcome -> own.loop().post(staged, outcome));
-        } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
-            forget(arrival);
+            // A sender comes at once, or has given up the step by then: its load is to pull
+            // instead.
+            arrival.expiry =
+                    own.channel()
+                            .after(
+                                    own.settings().pushLimit().multipliedBy(2),
+                                    () -> own.loop().post(withdrawing, arrival));
+            asker.answer(granted(grant, arrival.counts()));
+        } catch (RuntimeException | Error e) { // no room or no memory; nobody knows the grant
+            if (arrival.window == null) {
+                forget(arrival);
+            } else {
+                arrival.window.withdraw(); // forgotten when it has ended
+            }
             refuse(asker, Failure.of(e));
-            return;
         }
-        // A sender comes at once, or has given up the step by then: its load is to pull instead.
-        arrival.expiry =
-                own.channel()
-                        .after(
-                                own.settings().pushLimit().multipliedBy(2),
-                                () -> own.loop().post(() -> withdrawUnused(arrival)));
-        asker.answer(granted(grant, arrival.counts()));
     }
 
     private static void withdrawUnused(Arrival arrival) {
@@ -212,7 +218,7 @@ final class ReceiveService {
                 var load = arrival.load;
                 forget(arrival);
                 if (load != null) {
-                    own.postUntilDone(() -> fail(load, Failure.of(e)));
+                    own.untilDone(failing, load, Failure.of(e));
                 }
             }
         }
@@ -236,7 +242,7 @@ final class ReceiveService {
                             own.channel()
                                     .after(
                                             own.settings().stagedLimit(),
-                                            () -> own.loop().post(() -> expire(arrival)));
+                                            () -> own.loop().post(expiring, arrival));
                 }
             }
             case Outcome.Failed(var failure) -> {
@@ -254,9 +260,9 @@ final class ReceiveService {
         if (arrivals.get(arrival.transfer()) == arrival
                 && arrival.state == State.STAGED
                 && arrival.load == null) {
-            own.outbox().count("p2p_staged_expired");
+            forget(arrival); // first, as it needs no memory
             finished.put(arrival.transfer(), true);
-            forget(arrival);
+            own.count("p2p_staged_expired");
         }
     }
 
@@ -270,12 +276,12 @@ final class ReceiveService {
         }
     }
 
-    /// Nothing of it is in flight: its staging memory goes back.
+    /// Nothing of it is in flight: its staging memory goes back. Needs no memory.
     private void forget(Arrival arrival) {
         arrival.expiry.cancel();
         arrivals.remove(arrival.transfer(), arrival);
         if (arrival.load != null) {
-            loads.remove(arrival.load.id());
+            loads.remove(arrival.load.id(), arrival);
         }
         if (arrival.staged != null) {
             arrival.staged.close();
@@ -315,8 +321,8 @@ final class ReceiveService {
             drop(arrival);
             end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
+            loads.put(load.id(), arrival); // first: without memory for it nothing is loaded
             arrival.load = load;
-            loads.put(load.id(), arrival);
             if (arrival.state == State.STAGED) {
                 arrival.expiry.cancel();
                 copy(arrival);
@@ -328,13 +334,12 @@ final class ReceiveService {
         var load = arrival.wanted();
         var from = Objects.requireNonNull(arrival.staged).placement();
         var to = own.blocks().tails(load.blocks(), CacheBlocks.counts(load.blocks()));
-        Consumer<Outcome> inPlace = outcome -> onInPlace(arrival, outcome);
-        Consumer<Outcome> copied = outcome -> own.loop().post(inPlace, outcome);
+        Consumer<Outcome> copied = own.onLoop(outcome -> onInPlace(arrival, outcome));
         arrival.state = State.COPYING; // needs no memory from here on
         copies.copy(from, to, copied);
     }
 
-    /// The blocks of a load are filled, or will not be.
+    /// The blocks of a load are filled, or will not be. May be called again where it threw.
     private void onInPlace(Arrival arrival, Outcome outcome) {
         var load = arrival.wanted();
         arrival.window = null;
@@ -350,12 +355,12 @@ final class ReceiveService {
             case Outcome.Done(var bytes) -> {
                 finished.put(load.transfer(), true);
                 own.outbox().complete(load.id(), new Completion.Completed(bytes));
-                if (pulled) {
-                    received(bytes);
-                }
                 if (!pulled || arrival.refusal != null) {
                     // The prefiller may have seen the transfer break off at its end.
                     prefillers.release(load.transfer(), load.prefiller());
+                }
+                if (pulled) {
+                    received(bytes);
                 }
             }
             case Outcome.Failed(var failure) -> {
@@ -371,43 +376,59 @@ final class ReceiveService {
         }
     }
 
+    /// May be called again where it threw.
     private void end(P2pPlan.Load load, Failure failure) {
         finished.put(load.transfer(), true);
-        fail(load, failure);
         prefillers.release(load.transfer(), load.prefiller());
+        fail(load, failure);
     }
 
     private void fail(P2pPlan.Load load, Failure failure) {
-        own.outbox().count("p2p_loads_failed");
         own.outbox().complete(load.id(), new Completion.Failed(failure, List.of()));
+        own.count("p2p_loads_failed");
     }
 
+    /// Throws nothing: a pull that cannot be begun ends its load.
     private void pull(P2pPlan.Load load, int attempt) {
-        int[] counts = CacheBlocks.counts(load.blocks());
-        var arrival = new Arrival(load.transfer(), State.PULLING, counts, load.prompt());
-        arrival.load = load;
-        arrival.pulls = attempt;
-        arrivals.put(arrival.transfer(), arrival);
-        loads.put(load.id(), arrival);
-        var grant = Grant.draw();
-        arrival.grant = grant;
+        Arrival begun = null;
         try {
-            Consumer<Outcome> inPlace = outcome -> onInPlace(arrival, outcome);
+            int[] counts = CacheBlocks.counts(load.blocks());
+            var arrival = new Arrival(load.transfer(), State.PULLING, counts, load.prompt());
+            begun = arrival;
+            arrival.load = load;
+            arrival.pulls = attempt;
+            arrivals.put(arrival.transfer(), arrival);
+            loads.put(load.id(), arrival);
+            var grant = Grant.draw();
+            arrival.grant = grant;
             arrival.window =
                     own.plane()
                             .receive(
                                     grant,
                                     own.blocks().tails(load.blocks(), counts),
                                     Deadline.in(prefillers.pullLimit()),
-                                    outcome -> own.loop().post(inPlace, outcome));
+                                    own.onLoop(outcome -> onInPlace(arrival, outcome)));
         } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
-            forget(arrival);
-            end(load, Failure.of(e));
+            if (begun != null) {
+                forget(begun);
+            }
+            own.untilDone(ending, load, Failure.of(e));
             return;
         }
-        if (!prefillers.pull(arrival, answer -> onAnswer(arrival, answer))) {
-            arrival.refusal =
-                    new Failure(ErrorCode.INVALID_REQUEST, "the prefiller has no such rank");
+        ask(begun);
+    }
+
+    /// Asks for what a window is open for.
+    private void ask(Arrival arrival) {
+        try {
+            if (!prefillers.pull(arrival, answer -> onAnswer(arrival, answer))) {
+                arrival.refusal =
+                        new Failure(ErrorCode.INVALID_REQUEST, "the prefiller has no such rank");
+            }
+        } catch (RuntimeException | Error e) { // no memory, for one
+            arrival.refusal = Failure.of(e);
+        }
+        if (arrival.refusal != null && arrival.window != null) {
             arrival.window.withdraw();
         }
     }
@@ -452,23 +473,23 @@ final class ReceiveService {
             }
             case COPYING -> arrival.unwanted = true; // answered when the copy has ended
             case STAGING, STAGED -> {
-                loads.remove(id);
-                arrival.load = null;
                 finished.put(load.transfer(), true);
-                drop(arrival);
                 own.outbox().complete(id, new Completion.Revoked());
                 prefillers.release(load.transfer(), load.prefiller());
+                loads.remove(id); // last, as it needs no memory
+                arrival.load = null;
+                drop(arrival);
             }
         }
     }
 
     private void received(long bytes) {
-        own.outbox()
-                .record(
-                        new Stats(
-                                Map.of("p2p_receives", 1L, "p2p_bytes_received", bytes),
-                                Map.of(),
-                                Map.of()));
+        own.count("p2p_receives", "p2p_bytes_received", bytes);
+    }
+
+    /// Arrivals and loads that have not ended. On the loop.
+    int open() {
+        return arrivals.size() + loads.size();
     }
 
     /// Gives all staging memory back, once the plane and both loops are closed and no copy runs.

@@ -58,8 +58,13 @@ final class Remembered<K, V> {
 
     void put(K key, V value) {
         remove(key);
-        entries.put(key, value);
-        bytes += bytesOf(key, value);
+        try {
+            entries.put(key, value);
+        } finally {
+            if (entries.containsKey(key)) { // also where there was no memory for a larger table
+                bytes += bytesOf(key, value);
+            }
+        }
         while (entries.size() > MOST || bytes > MOST_BYTES) {
             var eldest = entries.firstEntry();
             remove(eldest.getKey());

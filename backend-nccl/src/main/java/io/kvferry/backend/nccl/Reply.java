@@ -13,6 +13,12 @@ import java.util.function.Consumer;
 ///
 /// @param taker called once, on a thread of the side channel
 record Reply(Consumer<PeerMessage> taker) implements SideChannel.Answers {
+    /// Made ahead, for where there is no memory.
+    private static final PeerMessage NOT_HEARD =
+            new PeerMessage.Refused(
+                    PeerMessage.ANY_EPOCH,
+                    new Failure(ErrorCode.NO_MEMORY, "no memory to hear the peer"));
+
     @Override
     public SideChannel.Reading onAnswer(byte[] message) {
         try {
@@ -33,6 +39,14 @@ record Reply(Consumer<PeerMessage> taker) implements SideChannel.Answers {
     /// A lost peer has no epoch, which tells it apart from one that refused.
     @Override
     public void onLost(Failure failure) {
-        taker.accept(new PeerMessage.Refused(PeerMessage.ANY_EPOCH, failure));
+        taker.accept(lost(failure));
+    }
+
+    private static PeerMessage lost(Failure failure) {
+        try {
+            return new PeerMessage.Refused(PeerMessage.ANY_EPOCH, failure);
+        } catch (OutOfMemoryError _) {
+            return NOT_HEARD;
+        }
     }
 }

@@ -10,7 +10,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -19,6 +19,7 @@ import org.slf4j.LoggerFactory;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
 /// What one rank prefilled: pushes in their step, holds until the decoder has fetched them, pulls
@@ -36,6 +37,8 @@ import java.util.function.Consumer;
 /// Threading: confined to the loop; public methods post to it.
 final class SendService implements StepPushes.Pushes {
     private static final Logger LOG = LoggerFactory.getLogger(SendService.class);
+    private static final Failure RELEASED =
+            new Failure(ErrorCode.CANCELLED, "the decoder has released the transfer");
 
     private final RankParts own;
     private final Map<String, Source> sources = new HashMap<>();
@@ -46,20 +49,47 @@ final class SendService implements StepPushes.Pushes {
     private final Remembered<String, Boolean> pushed = Remembered.byText();
     private final Remembered<TransferId, Boolean> revoked = Remembered.transfers();
 
+    // Made ahead, for where there is no memory.
+
+    private final BiConsumer<String, Failure> ending = this::end;
+    private final Consumer<SideChannel.Asker> gone;
+
     SendService(RankParts own) {
         this.own = own;
         this.waiting =
                 new WaitingPulls(
                         own, own.settings().receiveLimit().plus(own.settings().transferLimit()));
         this.decoders = new Decoders(own);
+        this.gone = own.onLoop(this::onGone);
     }
 
     /// Begins to push; what may be sent is said to the task.
     @Override
     public PushTask push(P2pPlan.Push plan) {
         var task = new PushTask(plan);
-        own.loop().post(() -> begin(new Source(plan, task), task));
+        var source = new Source(plan, task);
+        own.loop()
+                .post(() -> {
+                    try {
+                        begin(source, task);
+                    } catch (RuntimeException | Error e) { // no memory, for one
+                        notBegun(source, e);
+                    }
+                });
         return task;
+    }
+
+    private void notBegun(Source source, Throwable why) {
+        LoopReport.ERROR.log(LOG, "a push fails that could not be begun", why);
+        if (source.sending != null) {
+            return; // it ends with that
+        }
+        var outcome = Outcome.Failed.of(why);
+        if (sources.get(source.transfer()) == source) {
+            endPush(source, outcome);
+        } else {
+            source.push().ended(outcome);
+        }
     }
 
     /// The step of a push is over, and nobody has asked for it.
@@ -88,16 +118,20 @@ final class SendService implements StepPushes.Pushes {
     }
 
     void hold(P2pPlan.Hold plan) {
-        own.loop().post(() -> onHold(plan));
+        own.postUntilDone(this::onHold, plan);
     }
 
     void withdraw(P2pPlan.Withdrawal plan) {
-        own.loop()
-                .post(() -> end(plan.transfer(), new Failure(ErrorCode.CANCELLED, plan.reason())));
+        own.postUntilDone(this::onWithdrawn, plan);
     }
 
     void revoke(TransferId id) {
-        own.postUntilDone(() -> onRevoked(id));
+        own.postUntilDone(this::onRevoked, id);
+    }
+
+    /// A decoder's connection is over.
+    void gone(SideChannel.Asker asker) {
+        gone.accept(asker);
     }
 
     private void begin(Source source, PushTask task) {
@@ -111,8 +145,8 @@ final class SendService implements StepPushes.Pushes {
             return;
         }
         var early = waiting.take(source.transfer());
-        if (early.isPresent()) {
-            serve(source, early.get());
+        if (early != null) {
+            serve(source, early);
             return;
         }
         var decoder = P2pScheduler.address(task.plan().decoder(), own.rank());
@@ -131,6 +165,14 @@ final class SendService implements StepPushes.Pushes {
     }
 
     private void onOffered(Source source, String endpoint, PeerMessage answer) {
+        try {
+            goOn(source, endpoint, answer);
+        } catch (RuntimeException | Error e) { // no memory, for one
+            notBegun(source, e);
+        }
+    }
+
+    private void goOn(Source source, String endpoint, PeerMessage answer) {
         if (sources.get(source.transfer()) != source || source.sending != null) {
             // It has ended, or the decoder's pull came first.
             if (answer instanceof PeerMessage.Granted late && !late.grant().equals(source.grant)) {
@@ -167,8 +209,9 @@ final class SendService implements StepPushes.Pushes {
                             plan.id(), new Completion.Completed(0)); // the decoder needs it no more
             return;
         }
+        var begun = holds.get(plan.id()); // this may be another attempt
         var before = sources.get(plan.transfer());
-        if (before != null && (!before.isPush() || before.push().mayBegin())) {
+        if (before != null && before != begun && (!before.isPush() || before.push().mayBegin())) {
             own.outbox()
                     .complete(
                             plan.id(),
@@ -179,10 +222,21 @@ final class SendService implements StepPushes.Pushes {
                                     List.of()));
             return;
         }
-        var source = new Source(plan); // in the place of a push that was given up
-        sources.put(plan.transfer(), source);
-        holds.put(plan.id(), source);
-        waiting.take(plan.transfer()).ifPresent(early -> serve(source, early));
+        var source = begun != null ? begun : new Source(plan);
+        holds.put(plan.id(), source); // first: what can be sent must be known to a revocation
+        sources.put(plan.transfer(), source); // in the place of a push that was given up
+        serveNext(source);
+    }
+
+    private void serveNext(Source source) {
+        var next = waiting.take(source.transfer());
+        if (next != null) {
+            serve(source, next);
+        }
+    }
+
+    private void onWithdrawn(P2pPlan.Withdrawal plan) {
+        end(plan.transfer(), new Failure(ErrorCode.CANCELLED, plan.reason()));
     }
 
     private void onRevoked(TransferId id) {
@@ -240,9 +294,7 @@ final class SendService implements StepPushes.Pushes {
             return;
         }
         if (release.to() == PeerMessage.ANY_EPOCH || release.to() == own.epoch()) {
-            end(
-                    release.id(),
-                    new Failure(ErrorCode.CANCELLED, "the decoder has released the transfer"));
+            own.untilDone(ending, release.id(), RELEASED);
         }
         asker.answer(new PeerMessage.Sent(own.epoch(), 0).encode());
     }
@@ -260,7 +312,7 @@ final class SendService implements StepPushes.Pushes {
         }
     }
 
-    /// The transfer is over, whatever state it is in.
+    /// The transfer is over, whatever state it is in. May be called again where it threw.
     private void end(String transfer, Failure why) {
         ended.put(transfer, why);
         waiting.refuse(transfer, why);
@@ -305,7 +357,6 @@ final class SendService implements StepPushes.Pushes {
         source.grant = grant;
         DataPlane.Sending sending;
         try {
-            Consumer<Outcome> sent = outcome -> onSent(source, outcome);
             sending =
                     own.plane()
                             .send(
@@ -313,9 +364,9 @@ final class SendService implements StepPushes.Pushes {
                                     grant,
                                     own.blocks().tails(source.tails(), counts),
                                     Deadline.in(own.settings().transferLimit()),
-                                    outcome -> own.loop().post(sent, outcome));
+                                    own.onLoop(outcome -> onSent(source, outcome)));
         } catch (RuntimeException | Error e) { // no memory, for one
-            onSent(source, new Outcome.Failed(Failure.of(e)));
+            onSent(source, Outcome.Failed.of(e));
             return;
         }
         source.sending = sending;
@@ -326,8 +377,8 @@ final class SendService implements StepPushes.Pushes {
                 sending.commit();
             }
         } catch (RuntimeException | Error e) { // as above; its end is told when it reads no block
-            LOG.warn("sending {} is given up: {}", source.transfer(), e.toString());
             sending.abort();
+            LoopReport.WARN.log(LOG, "sending {} is given up", source.transfer(), e);
         }
     }
 
@@ -339,16 +390,16 @@ final class SendService implements StepPushes.Pushes {
         }
         switch (outcome) {
             case Outcome.Done(var bytes) -> {
-                sent(bytes);
-                reply(source, new PeerMessage.Sent(own.epoch(), bytes));
                 endHold(
                         source,
                         new Completion.Completed(bytes),
                         new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was fetched before"));
+                reply(source, new PeerMessage.Sent(own.epoch(), bytes));
+                sent(bytes);
             }
             case Outcome.Failed(var failure) -> {
-                own.outbox().count("p2p_sends_failed");
                 reply(source, new PeerMessage.Refused(own.epoch(), failure));
+                own.count("p2p_sends_failed");
                 if (source.revoked) {
                     endHold(source, new Completion.Revoked(), expired());
                 } else if (source.released) {
@@ -357,7 +408,7 @@ final class SendService implements StepPushes.Pushes {
                     abandoned(source);
                 } else {
                     // The decoder may pull again, or has done so, or releases it.
-                    waiting.take(source.transfer()).ifPresent(next -> serve(source, next));
+                    serveNext(source);
                 }
             }
         }
@@ -375,24 +426,32 @@ final class SendService implements StepPushes.Pushes {
         }
     }
 
+    /// Tells the step also where there is no memory for the rest.
     private void endPush(Source source, Outcome outcome) {
         sources.remove(source.transfer(), source);
+        try {
+            tellOfPush(source, outcome);
+        } finally {
+            source.push().ended(outcome);
+        }
+    }
+
+    private void tellOfPush(Source source, Outcome outcome) {
         switch (outcome) {
             case Outcome.Done(var bytes) -> {
-                sent(bytes);
-                own.outbox().count("p2p_pushes");
                 pushed.put(source.transfer(), true);
                 var over = new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was pushed before");
                 ended.put(source.transfer(), over);
-                reply(source, new PeerMessage.Sent(own.epoch(), bytes));
-                waiting.refuse(source.transfer(), over);
                 var hold = sources.get(source.transfer()); // the step had given the push up
                 if (hold != null && !hold.isPush() && hold.sending == null) {
                     endHold(hold, new Completion.Completed(0), over);
                 }
+                waiting.refuse(source.transfer(), over);
+                reply(source, new PeerMessage.Sent(own.epoch(), bytes));
+                sent(bytes);
+                own.count("p2p_pushes");
             }
             case Outcome.Failed(var failure) -> {
-                own.outbox().count("p2p_pushes_failed");
                 LOG.debug("push of {} failed: {}", source.transfer(), failure);
                 if (source.granter != null && source.grant != null) {
                     decoders.leaveUnused(source.transfer(), source.granter, source.grant);
@@ -403,27 +462,33 @@ final class SendService implements StepPushes.Pushes {
                         new PeerMessage.Refused(
                                 own.epoch(),
                                 new Failure(ErrorCode.BACKPRESSURE, "push: " + failure)));
+                own.count("p2p_pushes_failed");
             }
         }
-        source.push().ended(outcome);
     }
 
+    /// May be called again where it threw.
     private void endHold(Source source, Completion.Result result, Failure later) {
         var id = source.hold();
-        sources.remove(source.transfer(), source);
-        holds.remove(id);
         ended.put(source.transfer(), later);
         waiting.refuse(source.transfer(), later);
         own.outbox().complete(id, result);
+        sources.remove(source.transfer(), source);
+        holds.remove(id);
     }
 
     private void sent(long bytes) {
-        own.outbox()
-                .record(
-                        new Stats(
-                                Map.of("p2p_sends", 1L, "p2p_bytes_sent", bytes),
-                                Map.of(),
-                                Map.of()));
+        own.count("p2p_sends", "p2p_bytes_sent", bytes);
+    }
+
+    /// Transfers and holds that have not ended. On the loop.
+    int open() {
+        return sources.size() + holds.size();
+    }
+
+    /// Bytes of the pulls that wait. On the loop.
+    long waitingBytes() {
+        return waiting.bytes();
     }
 
     private static Outcome failed(ErrorCode code, String text) {

@@ -32,20 +32,22 @@ final class StagedBlocks {
     ///
     /// Threading: any thread; closed once.
     final class Lease implements AutoCloseable {
-        private final ArrayList<Long> buffers = new ArrayList<>();
+        private final long[] buffers;
         private final Placement placement;
+        private int taken;
         private long bytes;
 
         private Lease(int[] counts, long[] partBytes) {
-            var segments = new ArrayList<MemorySegment>();
+            buffers = new long[partBytes.length];
             try {
+                var segments = new ArrayList<MemorySegment>();
                 for (long part : partBytes) {
                     if (part == 0) {
                         segments.add(MemorySegment.NULL);
                         continue;
                     }
                     long buffer = pool.allocate(owner, part);
-                    buffers.add(buffer);
+                    buffers[taken++] = buffer; // needs no memory
                     var segment = pool.segment(buffer);
                     segments.add(segment);
                     long size = segment.byteSize();
@@ -65,10 +67,12 @@ final class StagedBlocks {
             return placement;
         }
 
+        /// Needs no memory.
         @Override
         public void close() {
-            buffers.forEach(pool::free);
-            buffers.clear();
+            while (taken > 0) {
+                pool.free(buffers[--taken]);
+            }
             budget.give(bytes);
             bytes = 0;
         }

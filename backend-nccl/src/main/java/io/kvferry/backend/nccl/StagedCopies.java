@@ -21,11 +21,6 @@ import java.util.function.Consumer;
 final class StagedCopies implements AutoCloseable {
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
-    /// Made ahead, for where there is no memory.
-    private static final Outcome NOT_DESCRIBED =
-            new Outcome.Failed(
-                    new Failure(ErrorCode.NO_MEMORY, "no memory to describe why a copy failed"));
-
     private final Executor executor;
     private final AtomicInteger running = new AtomicInteger();
     private volatile boolean closed;
@@ -43,15 +38,7 @@ final class StagedCopies implements AutoCloseable {
         try {
             executor.execute(() -> end.accept(run(from, to)));
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            end.accept(failed(e));
-        }
-    }
-
-    private static Outcome failed(Throwable thrown) {
-        try {
-            return new Outcome.Failed(Failure.of(thrown));
-        } catch (OutOfMemoryError _) {
-            return NOT_DESCRIBED;
+            end.accept(Outcome.Failed.of(e));
         }
     }
 
@@ -64,7 +51,7 @@ final class StagedCopies implements AutoCloseable {
             from.copyTailTo(to);
             return new Outcome.Done(to.bytes());
         } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-            return failed(e);
+            return Outcome.Failed.of(e);
         } finally {
             running.decrementAndGet();
         }

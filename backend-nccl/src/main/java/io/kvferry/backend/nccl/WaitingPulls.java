@@ -6,10 +6,12 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.Optional;
+import java.util.function.Consumer;
 
 /// Pulls whose transfer is not there yet: their decoders hear nothing until it is, or until the
 /// limit has passed. At most one per transfer, and bounded in number and in bytes, in all and of
@@ -32,6 +34,9 @@ final class WaitingPulls {
     private final Map<String, Load> hosts = new HashMap<>();
     private long bytes;
 
+    /// Made ahead: a limit that passes needs no memory to be posted.
+    private final Consumer<Asked> expire = this::expire;
+
     /// Who asked for what.
     ///
     /// @param bytes of the message
@@ -41,12 +46,9 @@ final class WaitingPulls {
     private record Waiting(Asked asked, SideChannel.Timer expiry) {}
 
     /// What waits of one host.
-    private record Load(int pulls, long bytes) {
-        static final Load NONE = new Load(0, 0);
-
-        Load plus(int more, long moreBytes) {
-            return new Load(pulls + more, bytes + moreBytes);
-        }
+    private static final class Load {
+        private int pulls;
+        private long bytes;
     }
 
     /// @param limit after which a pull is refused
@@ -59,25 +61,51 @@ final class WaitingPulls {
     void await(Asked asked) {
         var transfer = asked.pull.transfer().id();
         refuse(transfer, new Failure(ErrorCode.ALREADY_ACTIVE, "pulled again"));
-        var host = hosts.getOrDefault(asked.asker.host(), Load.NONE).plus(1, asked.bytes);
-        if (pulls.size() >= MOST
-                || bytes + asked.bytes > MOST_BYTES
-                || host.pulls > MOST_OF_HOST
-                || host.bytes > MOST_BYTES_OF_HOST) {
+        if (!hasRoom(asked)) {
             own.refuse(asked.asker, new Failure(ErrorCode.BACKPRESSURE, "too many pulls wait"));
             return;
         }
-        var expiry = own.channel().after(limit, () -> own.loop().post(() -> expire(asked)));
-        pulls.put(transfer, new Waiting(asked, expiry));
-        hosts.put(asked.asker.host(), host);
+        var host = hosts.computeIfAbsent(asked.asker.host(), _ -> new Load());
+        host.pulls++;
+        host.bytes += asked.bytes;
         bytes += asked.bytes;
+        boolean kept = false;
+        try {
+            var expiry = own.channel().after(limit, () -> own.loop().post(expire, asked));
+            pulls.put(transfer, new Waiting(asked, expiry));
+            kept = true;
+        } finally {
+            if (!kept) { // no memory
+                pulls.remove(transfer);
+                left(asked);
+            }
+        }
     }
 
+    private boolean hasRoom(Asked asked) {
+        var host = hosts.get(asked.asker.host());
+        return pulls.size() < MOST
+                && bytes + asked.bytes <= MOST_BYTES
+                && (host == null ? 0 : host.pulls) < MOST_OF_HOST
+                && (host == null ? 0 : host.bytes) + asked.bytes <= MOST_BYTES_OF_HOST;
+    }
+
+    /// It is not in the map any more. Needs no memory.
     private void left(Asked asked) {
         bytes -= asked.bytes;
-        hosts.computeIfPresent(
-                asked.asker.host(),
-                (_, load) -> load.pulls == 1 ? null : load.plus(-1, -asked.bytes));
+        var host = hosts.get(asked.asker.host());
+        if (host != null) {
+            host.pulls--;
+            host.bytes -= asked.bytes;
+            if (host.pulls == 0) {
+                hosts.remove(asked.asker.host());
+            }
+        }
+    }
+
+    /// Bytes of the messages of those that wait.
+    long bytes() {
+        return bytes;
     }
 
     /// The decoder has stopped to wait by now, by its own clock or because it is lost.
@@ -90,20 +118,23 @@ final class WaitingPulls {
         }
     }
 
-    /// The one that waits for this transfer; it waits no more.
-    Optional<Asked> take(String transfer) {
+    /// The one that waits for this transfer, if there is one; it waits no more. Needs no memory.
+    @Nullable Asked take(String transfer) {
         var waiting = pulls.remove(transfer);
         if (waiting == null) {
-            return Optional.empty();
+            return null;
         }
         waiting.expiry.cancel();
         left(waiting.asked);
-        return Optional.of(waiting.asked);
+        return waiting.asked;
     }
 
     /// Refuses the one that waits for this transfer, if there is one.
     void refuse(String transfer, Failure failure) {
-        take(transfer).ifPresent(asked -> own.refuse(asked.asker, failure));
+        var asked = take(transfer);
+        if (asked != null) {
+            own.refuse(asked.asker, failure);
+        }
     }
 
     /// Forgets those of a connection that is over.

@@ -83,7 +83,14 @@ final class GpuLoop {
 
     void post(Runnable work) {
         waiting.incrementAndGet();
-        posted.add(work);
+        boolean queued = false;
+        try {
+            queued = posted.add(work);
+        } finally {
+            if (!queued) { // no memory
+                waiting.decrementAndGet();
+            }
+        }
         LockSupport.unpark(thread);
     }
 

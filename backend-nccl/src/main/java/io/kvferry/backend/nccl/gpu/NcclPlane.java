@@ -217,13 +217,18 @@ public final class NcclPlane implements DataPlane {
             window.finish(new Outcome.Failed(refusal));
             return window;
         }
-        transfers.expose(window);
-        gpu.post(() -> {
-            window.limit(gpu.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
-            if (intake.closed()) {
-                window.giveUp(intake.closedFailure());
-            }
-        });
+        try {
+            transfers.expose(window);
+            gpu.post(() -> {
+                window.limit(gpu.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
+                if (intake.closed()) {
+                    window.giveUp(intake.closedFailure());
+                }
+            });
+        } catch (RuntimeException | Error e) { // no memory: it does not begin
+            transfers.forget(window);
+            throw e;
+        }
         var meanwhile = intake.hung(); // whoever set it may not have seen this one
         if (meanwhile != null) {
             transfers.hide(window);
@@ -251,7 +256,12 @@ public final class NcclPlane implements DataPlane {
             sending.finish(new Outcome.Failed(refusal));
             return sending;
         }
-        gpu.post(() -> begin(sending, target, deadline));
+        try {
+            gpu.post(() -> begin(sending, target, deadline));
+        } catch (RuntimeException | Error e) { // as above
+            transfers.forget(sending);
+            throw e;
+        }
         var meanwhile = intake.hung();
         if (meanwhile != null) {
             sending.finish(new Outcome.Failed(meanwhile));

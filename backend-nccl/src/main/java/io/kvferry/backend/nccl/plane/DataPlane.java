@@ -3,6 +3,7 @@ package io.kvferry.backend.nccl.plane;
 
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
 import java.util.Map;
@@ -100,6 +101,21 @@ public interface DataPlane extends AutoCloseable {
         record Done(long bytes) implements Outcome {}
 
         /// The window is not to be used.
-        record Failed(Failure failure) implements Outcome {}
+        record Failed(Failure failure) implements Outcome {
+            private static final Failed NOT_DESCRIBED =
+                    new Failed(
+                            new Failure(
+                                    ErrorCode.NO_MEMORY,
+                                    "no memory to describe why the transfer failed"));
+
+            /// Where there is no memory for it, one that says so.
+            public static Failed of(Throwable thrown) {
+                try {
+                    return new Failed(Failure.of(thrown));
+                } catch (OutOfMemoryError _) {
+                    return NOT_DESCRIBED;
+                }
+            }
+        }
     }
 }

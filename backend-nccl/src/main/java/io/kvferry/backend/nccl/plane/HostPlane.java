@@ -174,15 +174,17 @@ public final class HostPlane implements DataPlane {
                         target,
                         views,
                         outcome -> {
-                            windows.remove(proof.name());
-                            end.accept(outcome);
+                            if (windows.remove(proof.name()) != null) {
+                                end.accept(outcome);
+                            }
                         });
-        windows.put(proof.name(), new Expected(proof, window)); // before its end can remove it
         try {
+            windows.put(proof.name(), new Expected(proof, window)); // before its end can remove it
             var late = late("filled"); // there may be no memory for it then
             window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late)));
         } catch (RuntimeException | Error e) { // no memory for the clock's thread, for one
-            windows.remove(proof.name()); // nobody knows the grant
+            // Nobody knows the grant. The limit may be set all the same: nothing comes of it.
+            windows.remove(proof.name());
             throw e;
         }
         if (closed) {
@@ -209,8 +211,8 @@ public final class HostPlane implements DataPlane {
             var late = late("sent"); // as above
             var limit = clock.after(deadline.remaining(), () -> sending.giveUp(late));
             sending.timer(limit);
-            sendings.add(sending);
             try {
+                sendings.add(sending);
                 start(threads, sending::run, () -> sendings.remove(sending));
             } catch (RuntimeException | Error e) {
                 sendings.remove(sending);

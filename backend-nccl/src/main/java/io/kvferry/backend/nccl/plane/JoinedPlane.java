@@ -9,11 +9,11 @@ import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
@@ -148,13 +148,15 @@ public final class JoinedPlane implements DataPlane {
     private static final class JoinedWindow implements Window {
         private final Consumer<Outcome> end;
         private final ReentrantLock lock = new ReentrantLock();
-        private final List<Window> windows = new ArrayList<>();
+        private final AtomicReferenceArray<@Nullable Window> windows;
+        private int added;
         private int open;
         private boolean decided;
         private boolean unusedWithdrawn;
         private @Nullable Outcome outcome;
 
         JoinedWindow(int planes, Consumer<Outcome> end) {
+            this.windows = new AtomicReferenceArray<>(planes);
             this.open = planes;
             this.end = end;
         }
@@ -163,7 +165,7 @@ public final class JoinedPlane implements DataPlane {
             boolean late;
             lock.lock();
             try {
-                windows.add(window);
+                windows.set(added++, window);
                 late = decided;
             } finally {
                 lock.unlock();
@@ -174,7 +176,7 @@ public final class JoinedPlane implements DataPlane {
         }
 
         void ended(Outcome how) {
-            List<Window> others = List.of();
+            boolean first = false;
             Outcome last = null;
             lock.lock();
             try {
@@ -188,21 +190,29 @@ public final class JoinedPlane implements DataPlane {
                 }
                 if (!decided && !unused) {
                     decided = true;
-                    others = List.copyOf(windows);
+                    first = true;
                 }
                 last = open == 0 ? outcome : null;
             } finally {
                 lock.unlock();
             }
-            others.forEach(Window::withdraw);
+            if (first) {
+                withdraw();
+            }
             if (last != null) {
                 end.accept(last);
             }
         }
 
+        /// Needs no memory.
         @Override
         public void withdraw() {
-            copy().forEach(Window::withdraw);
+            for (int i = 0; i < windows.length(); i++) {
+                var window = windows.get(i);
+                if (window != null) {
+                    window.withdraw();
+                }
+            }
         }
 
         @Override
@@ -213,15 +223,11 @@ public final class JoinedPlane implements DataPlane {
             } finally {
                 lock.unlock();
             }
-            copy().forEach(Window::withdrawUnused);
-        }
-
-        private List<Window> copy() {
-            lock.lock();
-            try {
-                return List.copyOf(windows);
-            } finally {
-                lock.unlock();
+            for (int i = 0; i < windows.length(); i++) {
+                var window = windows.get(i);
+                if (window != null) {
+                    window.withdrawUnused();
+                }
             }
         }
     }

@@ -58,12 +58,16 @@ final class PieceViews {
         }
 
         void give(PieceViews views) {
+            long room = views.room();
             boolean few = size.incrementAndGet() <= MOST_IDLE;
-            if (viewsIdle.addAndGet(views.room()) <= MOST_IDLE_VIEWS && few) {
-                idle.add(views);
-            } else {
-                size.decrementAndGet();
-                viewsIdle.addAndGet(-views.room());
+            boolean kept = false;
+            try {
+                kept = viewsIdle.addAndGet(room) <= MOST_IDLE_VIEWS && few && idle.add(views);
+            } finally {
+                if (!kept) {
+                    size.decrementAndGet();
+                    viewsIdle.addAndGet(-room);
+                }
             }
         }
 
@@ -102,8 +106,8 @@ final class PieceViews {
 
         ByteBuffer view(int slot, long offset, long length) {
             if (slot >= slots.length) {
-                slots = Arrays.copyOf(slots, 2 * slot);
                 bases = Arrays.copyOf(bases, 2 * slot);
+                slots = Arrays.copyOf(slots, 2 * slot); // last, as its length counts
             }
             long base = offset - offset % WINDOW;
             var view = slots[slot];
@@ -134,9 +138,9 @@ final class PieceViews {
             int adjacent = part.adjacent(at, end);
             long length = adjacent * part.blockBytes();
             if (count == runs.length) {
-                runs = Arrays.copyOf(runs, 2 * count);
                 starts = Arrays.copyOf(starts, 2 * count);
                 addresses = Arrays.copyOf(addresses, 2 * count);
+                runs = Arrays.copyOf(runs, 2 * count); // last, as its length counts
             }
             long offset = part.blocks()[at] * part.strideBytes();
             var view = views.view(count, offset, length);
@@ -149,11 +153,11 @@ final class PieceViews {
         }
     }
 
-    /// Views that it may have.
+    /// Views that it may have. Needs no memory.
     private long room() {
         long room = 0;
-        for (var part : byPart) {
-            room += part.slots.length;
+        for (int i = 0; i < byPart.size(); i++) {
+            room += byPart.get(i).slots.length;
         }
         return room;
     }

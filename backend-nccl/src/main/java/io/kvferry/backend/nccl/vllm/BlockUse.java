@@ -74,7 +74,13 @@ final class BlockUse {
     }
 
     void fail(Failure why) {
-        finish(new Outcome.Failed(why));
+        Outcome failed;
+        try {
+            failed = new Outcome.Failed(why);
+        } catch (OutOfMemoryError e) { // whoever waits must be told
+            failed = Outcome.Failed.of(e);
+        }
+        finish(failed);
     }
 
     void cancel() {

@@ -9,6 +9,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -185,13 +186,17 @@ final class PutQueue {
                 sendNext(put);
             }
         } catch (RuntimeException | Error e) {
-            LOG.error("putting to {} failed", peer, e);
-            failAll(Failure.of(e));
-            lock.lock();
+            LoopReport.ERROR.log(LOG, "putting to {} failed", peer, e);
             try {
-                running = false;
+                link.drop(); // the decoder may wait for a tensor, and would take another for it
+                failAll(Failure.of(e));
             } finally {
-                lock.unlock();
+                lock.lock();
+                try {
+                    running = false;
+                } finally {
+                    lock.unlock();
+                }
             }
         }
     }

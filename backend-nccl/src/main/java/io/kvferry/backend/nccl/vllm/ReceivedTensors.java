@@ -14,7 +14,6 @@ import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -30,6 +29,8 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: any thread.
 final class ReceivedTensors implements AutoCloseable {
     private static final int REMEMBERED = 1 << 14;
+    private static final Failure LOADED =
+            new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was loaded before");
 
     private final TensorForm form;
     private final StagingPool pool;
@@ -209,10 +210,8 @@ final class ReceivedTensors implements AutoCloseable {
         if (load == null || transfer.arrived < form.layers()) {
             return null;
         }
-        transfers.remove(transfer.key);
-        ended.put(
-                transfer.key,
-                new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was loaded before"));
+        ended.put(transfer.key, LOADED);
+        transfers.remove(transfer.key); // last: from here on only the caller knows it
         return load;
     }
 
@@ -231,7 +230,7 @@ final class ReceivedTensors implements AutoCloseable {
         try {
             outcome = copied(transfer, load);
         } catch (RuntimeException | Error e) {
-            outcome = new Outcome.Failed(Failure.of(e));
+            outcome = Outcome.Failed.of(e);
         }
         free(transfer); // before anybody hears that it is over
         load.use().finish(outcome);
@@ -266,8 +265,8 @@ final class ReceivedTensors implements AutoCloseable {
         Transfer transfer;
         lock.lock();
         try {
-            transfer = transfers.remove(key);
             ended.putIfAbsent(key, why);
+            transfer = transfers.remove(key); // last, as above
         } finally {
             lock.unlock();
         }
@@ -283,8 +282,8 @@ final class ReceivedTensors implements AutoCloseable {
             if (transfer != null && !transfer.from.isEmpty() && !transfer.from.equals(from)) {
                 return;
             }
-            transfers.remove(key);
             ended.putIfAbsent(key, why);
+            transfers.remove(key); // last, as above
         } finally {
             lock.unlock();
         }
@@ -329,25 +328,32 @@ final class ReceivedTensors implements AutoCloseable {
     }
 
     private void endThose(Verdict verdict) {
-        List<Transfer> over = new ArrayList<>();
-        List<Failure> reasons = new ArrayList<>();
+        List<Transfer> all;
         lock.lock();
         try {
-            for (var transfer : List.copyOf(transfers.values())) {
-                var why = verdict.on(transfer);
-                if (why != null) {
-                    transfers.remove(transfer.key);
-                    ended.put(transfer.key, why);
-                    over.add(transfer);
-                    reasons.add(why);
-                }
-            }
+            all = List.copyOf(transfers.values());
         } finally {
             lock.unlock();
         }
-        for (int i = 0; i < over.size(); i++) {
-            end(over.get(i), reasons.get(i));
+        for (var transfer : all) {
+            end(transfer, verdict);
         }
+    }
+
+    private void end(Transfer transfer, Verdict verdict) {
+        Failure why;
+        lock.lock();
+        try {
+            why = transfers.get(transfer.key) == transfer ? verdict.on(transfer) : null;
+            if (why == null) {
+                return;
+            }
+            ended.put(transfer.key, why);
+            transfers.remove(transfer.key); // last, as above
+        } finally {
+            lock.unlock();
+        }
+        end(transfer, why);
     }
 
     /// Bytes of the pool that are occupied.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.vllm;
 
+import io.kvferry.toolkit.bounded.LoopReport;
+
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -49,7 +51,7 @@ final class Strand {
             return true;
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
             var _ = waiting.removeLastOccurrence(work);
-            LOG.warn("{}: no thread for a piece of work: {}", name, e.toString());
+            LoopReport.WARN.log(LOG, "{}: no thread for a piece of work", name, e);
             return false;
         } finally {
             lock.unlock();
@@ -90,7 +92,7 @@ final class Strand {
             try {
                 work.run();
             } catch (RuntimeException | Error e) { // a defect in one ends no other
-                LOG.error("{}: a piece of work failed", name, e);
+                LoopReport.ERROR.log(LOG, "{}: a piece of work failed", name, e);
             }
         }
     }

@@ -255,17 +255,14 @@ class HostPlanePeersTest {
             var ended = new AtomicInteger();
             assertThatThrownBy(() ->
                             scarce.receive(
-                                    Grant.draw(),
-                                    to,
-                                    Deadline.in(SOON),
-                                    _ -> ended.incrementAndGet()))
+                                    Grant.draw(), to, almost(), _ -> ended.incrementAndGet()))
                     .isInstanceOf(OutOfMemoryError.class);
             assertThatThrownBy(() ->
                             scarce.send(
                                     receiver.address(),
                                     Grant.draw(),
                                     from,
-                                    Deadline.in(SOON),
+                                    almost(),
                                     _ -> ended.incrementAndGet()))
                     .isInstanceOf(KvFerryException.class);
             assertThat(begun).as("threads of transfers").hasValue(0);
@@ -277,8 +274,15 @@ class HostPlanePeersTest {
             scarce.send(receiver.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
             assertThat(await(received)).isEqualTo(new Outcome.Done(64));
             assertEqualBlocks(from, to);
+            var due = new CountDownLatch(1);
+            var _ = clock.after(Duration.ofMillis(20), due::countDown); // after those limits
+            awaitQuietly(due);
             assertThat(ended).as("told of what never began").hasValue(0);
         }
+    }
+
+    private static Deadline almost() {
+        return Deadline.in(Duration.ofMillis(1));
     }
 
     /// The engine keeps the memory in place then, see the contract of worker halves.
