@@ -8,6 +8,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
@@ -17,8 +19,11 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.reflect.Proxy;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -141,6 +146,52 @@ class ChildRecoveryTest {
             awaitOn(rig);
             assertThat(calls("openScheduler")).isEqualTo(2);
         }
+    }
+
+    /// What the report completed is lost, and nobody says it again.
+    @Test
+    void givesUpACompositeThatCouldNotSettleAReport() {
+        var settles = new AtomicInteger();
+        var provider = composite(() -> settles.incrementAndGet() == 3);
+        try (var rig = new Rig(2, Rig.multi(AT_ONCE, "L", "S"), provider, scripted)) {
+            await(rig, () -> !degraded(rig).isEmpty());
+            assertThat(settles).hasValue(3);
+            assertThat(degraded(rig)).contains("could not be settled");
+            awaitOn(rig);
+            assertThat(calls("openScheduler")).isEqualTo(2);
+        }
+    }
+
+    /// The leasing connector as one that consists of others.
+    private KvConnectorProvider composite(BooleanSupplier fails) {
+        return (KvConnectorProvider)
+                Proxy.newProxyInstance(
+                        getClass().getClassLoader(),
+                        new Class<?>[] {KvConnectorProvider.class},
+                        (_, method, arguments) -> {
+                            var result = method.invoke(leasing, arguments);
+                            return result instanceof SchedulerConnector half
+                                    ? composite(half, fails)
+                                    : result;
+                        });
+    }
+
+    private static Object composite(SchedulerConnector half, BooleanSupplier fails) {
+        return Proxy.newProxyInstance(
+                ChildRecoveryTest.class.getClassLoader(),
+                new Class<?>[] {SchedulerConnector.class, SchedulerHalf.Composite.class},
+                (_, method, arguments) ->
+                        switch (method.getName()) {
+                            case "settle" -> {
+                                if (fails.getAsBoolean()) {
+                                    throw new OutOfMemoryError("says the test");
+                                }
+                                yield arguments[0];
+                            }
+                            case "degraded" -> "";
+                            case "delivered" -> List.of();
+                            default -> method.invoke(half, arguments);
+                        });
     }
 
     @Test

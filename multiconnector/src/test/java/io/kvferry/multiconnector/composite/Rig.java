@@ -57,6 +57,8 @@ final class Rig implements AutoCloseable {
     /// Scheduled in the next step.
     final List<StepView.ScheduledRequest> scheduled = new ArrayList<>();
 
+    final EngineInfo engine;
+    final List<KvRegion> regions;
     private final Kvferry kvferry;
     private final Arena arena = Arena.ofShared();
     private final Map<TransferId, Map<Integer, Completion.Result>> partial = new LinkedHashMap<>();
@@ -82,15 +84,16 @@ final class Rig implements AutoCloseable {
         var namespace =
                 new CacheNamespace(
                         "m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, worldSize, 1, "");
-        var engine = new EngineInfo("m", namespace, spec, worldSize, 0, 1);
+        engine = new EngineInfo("m", namespace, spec, worldSize, 0, 1);
         scheduler = selected.openScheduler(engine);
         for (int rank = 0; rank < worldSize; rank++) {
             var place = new RankInfo(rank, worldSize, rank, worldSize, 0, 1);
             workers.add(selected.openWorker(engine, place));
         }
         var handshakes = new ArrayList<Payload>();
+        regions = regions(spec);
         for (var worker : workers) {
-            worker.registerRegions(regions(spec));
+            worker.registerRegions(regions);
             handshakes.add(worker.handshake());
         }
         scheduler.onHandshakes(handshakes);

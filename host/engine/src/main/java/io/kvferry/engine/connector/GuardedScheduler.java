@@ -5,6 +5,7 @@ import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.StatsTotals;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -32,6 +33,10 @@ import java.util.function.Supplier;
 ///
 /// @param <H> the half's interface
 public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
+    /// What the report completed is lost, and nobody says it again.
+    private static final Failure NOT_SETTLED =
+            new Failure(ErrorCode.INTERNAL, "a report could not be settled");
+
     private @Nullable H half;
     final ConnectorCapabilities capabilities;
     final Telemetry telemetry;
@@ -119,7 +124,16 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
     final MergedReport settle(MergedReport report) {
         var target = active();
         if (target instanceof SchedulerHalf.Composite composite) {
-            return guard("", "settle", () -> composite.settle(report), report);
+            var settled =
+                    guard(
+                            "",
+                            "settle",
+                            () -> Optional.of(composite.settle(report)),
+                            Optional.<MergedReport>empty());
+            if (settled.isEmpty()) {
+                defects.giveUp(NOT_SETTLED);
+            }
+            return settled.orElse(report);
         }
         if (target != null) {
             guard("", "onReport", () -> target.onReport(report));

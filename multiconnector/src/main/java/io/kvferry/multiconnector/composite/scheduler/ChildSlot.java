@@ -101,6 +101,11 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
         }
     }
 
+    /// The plan with the change was not made: the next one tells of it.
+    void notTold() {
+        told = false;
+    }
+
     /// The ranks have executed the plan.
     ///
     /// @param unclosed ranks that are still closing a half

@@ -4,6 +4,8 @@ package io.kvferry.multiconnector.composite.scheduler;
 import io.kvferry.multiconnector.composite.CompositeOptions;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
@@ -30,6 +32,9 @@ import java.util.function.IntFunction;
 /// Threading: scheduler thread only.
 abstract class CompositeScheduler<C extends SchedulerHalf>
         implements SchedulerHalf.Composite, SchedulerChildren.Introduction {
+    private static final Failure HOLD_LOST =
+            new Failure(ErrorCode.INTERNAL, "a hold could not be passed on to the engine");
+
     final SchedulerChildren<C> children;
     final ChildNames names;
     final Guard guard;
@@ -76,7 +81,9 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                 groups.withdraw(i, children.noPlan(i)).forEach(part -> revoke(child, part));
             }
         }
-        return plan.encode(plans);
+        var payload = plan.encode(plans);
+        children.planned();
+        return payload;
     }
 
     private static Payload requirePlan(@Nullable Payload plan) {
@@ -89,19 +96,43 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
     final FinishDecision finish(
             TransferId hold, String requestId, IntFunction<FinishDecision> ofChild) {
         var decisions = new FinishDecision[names.count()];
+        boolean decided = false;
+        try {
+            var decision = decide(hold, requestId, decisions, ofChild);
+            decided = true;
+            return decision;
+        } finally {
+            if (!decided) {
+                giveUpHolders(decisions);
+            }
+        }
+    }
+
+    /// The engine keeps no blocks then, so no child may go on to send them. Needs no memory.
+    private void giveUpHolders(@Nullable FinishDecision[] decisions) {
+        for (int i = 0; i < decisions.length; i++) {
+            if (decisions[i] instanceof FinishDecision.Hold) {
+                guard.giveUp(i, HOLD_LOST);
+            }
+        }
+    }
+
+    private FinishDecision decide(
+            TransferId hold,
+            String requestId,
+            FinishDecision[] decisions,
+            IntFunction<FinishDecision> ofChild) {
         var answered = new TransferParams[decisions.length];
         for (int i = 0; i < decisions.length; i++) {
             int child = i;
             decisions[i] =
-                    legal(
+                    guard.call(
                             i,
+                            "finish",
                             requestId,
-                            guard.call(
-                                    i,
-                                    "finish",
-                                    requestId,
-                                    FinishDecision.RELEASE,
-                                    () -> ofChild.apply(child)));
+                            FinishDecision.RELEASE,
+                            () -> ofChild.apply(child));
+            decisions[i] = legal(i, requestId, decisions[i]);
             answered[i] = decisions[i].params();
         }
         var merged = params.merge(answered);

@@ -62,6 +62,13 @@ final class Guard {
         return off[child];
     }
 
+    /// The child cannot go on: it is off from the next step. Needs no memory.
+    void giveUp(int child, Failure why) {
+        if (!off[child]) {
+            defects.get(child).giveUp(why);
+        }
+    }
+
     /// Why the child should be given up, once.
     Optional<Failure> takeTooManyDefects(int child) {
         return defects.get(child).takeTooMany();

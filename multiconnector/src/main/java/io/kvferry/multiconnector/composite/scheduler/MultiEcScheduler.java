@@ -167,13 +167,13 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
     private void assign(ItemGroup group, int child, TransferId childId) {
         group.trying(child);
         var item = group.item();
-        if (guard.run(
+        var part = groups.open(group, child, childId, 0, item.embeddings(), false);
+        if (!guard.run(
                 child,
                 "onAllocated",
                 item.requestId(),
                 () -> children.half(child).onAllocated(item, Optional.of(childId)))) {
-            groups.open(group, child, childId, 0, item.embeddings(), false);
-        } else {
+            groups.refused(group, part);
             group.gap(new GapGroup.Gap(0, item.embeddings(), child, children.refused(child)));
             groups.touch(group);
         }

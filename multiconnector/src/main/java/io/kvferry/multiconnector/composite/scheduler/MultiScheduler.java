@@ -253,15 +253,16 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         var view = group.request().viewOf(child);
         var assignment = new LoadAssignment(childId, stretch.from(), stretch.to(), stretch.mode());
         boolean drain = stretch.mode() == LoadMode.SYNC && group.load().mode() == LoadMode.ASYNC;
+        group.promised(names.outward(child, childId), stretch.shares());
+        var part = groups.open(group, child, childId, stretch.from(), stretch.to(), drain);
         if (guard.run(
                 child,
                 "onAllocated",
                 view.id(),
                 () -> children.half(child).onAllocated(view, blocks, assignment))) {
-            group.promised(names.outward(child, childId), stretch.shares());
-            groups.open(group, child, childId, stretch.from(), stretch.to(), drain);
             return;
         }
+        groups.refused(group, part);
         group.request().exclude(child);
         group.gap(new GapGroup.Gap(stretch.from(), stretch.to(), child, children.refused(child)));
         groups.touch(group);

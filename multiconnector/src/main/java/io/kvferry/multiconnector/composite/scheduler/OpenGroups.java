@@ -62,16 +62,26 @@ final class OpenGroups {
         return Optional.ofNullable(byPart.get(part)).map(open -> open.group.id());
     }
 
-    /// A child takes a part; the worker halves learn of it with the next plan.
+    /// A child is to take a part; the worker halves learn of it with the next plan. Said before the
+    /// child hears of it: what it does must be known here even where memory is short afterwards.
     ///
     /// @param drain see [CompositePayload.Open]
-    void open(TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
+    TransferGroup.Part open(
+            TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
         var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
         group.open(part);
         byPart.put(part.id(), new OpenPart(group, part));
         plan.opened(
                 new CompositePayload.Open(
                         group.id(), child, part.id(), drain, isComposite.test(child)));
+        return part;
+    }
+
+    /// The child did not take the part, of which no plan has told. Needs no memory.
+    void refused(TransferGroup group, TransferGroup.Part part) {
+        plan.notOpened(part.id());
+        byPart.remove(part.id());
+        group.remove(part);
     }
 
     /// A child's transfer ended on all ranks.
@@ -182,7 +192,7 @@ final class OpenGroups {
         var latest = Deadline.in(Duration.ZERO);
         for (var holder : holders) {
             var deadline = holder.hold.deadline();
-            open(group, holder.child, holder.hold.id(), 0, 0, false);
+            var _ = open(group, holder.child, holder.hold.id(), 0, 0, false);
             latest = deadline.remainingNanos() > latest.remainingNanos() ? deadline : latest;
         }
         return Optional.of(new FinishDecision.Hold(id, latest, params));

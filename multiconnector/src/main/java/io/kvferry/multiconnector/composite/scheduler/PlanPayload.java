@@ -12,13 +12,23 @@ import java.util.List;
 /// The composite's own messages to its worker halves, sent with the next plan.
 final class PlanPayload {
     private final WireWriter out = new WireWriter(1024);
-    private List<CompositePayload.Open> opened = new ArrayList<>();
-    private List<TransferId> revoked = new ArrayList<>();
-    private List<TransferId> closed = new ArrayList<>();
-    private List<CompositePayload.Change> changes = new ArrayList<>();
+    private final List<CompositePayload.Open> opened = new ArrayList<>();
+    private final List<TransferId> revoked = new ArrayList<>();
+    private final List<TransferId> closed = new ArrayList<>();
+    private final List<CompositePayload.Change> changes = new ArrayList<>();
 
     void opened(CompositePayload.Open open) {
         opened.add(open);
+    }
+
+    /// One of those that the next plan opens is none. Needs no memory.
+    void notOpened(TransferId part) {
+        for (int i = opened.size() - 1; i >= 0; i--) {
+            if (opened.get(i).part().equals(part)) {
+                opened.remove(i);
+                return;
+            }
+        }
     }
 
     /// The transfers that the next plan opens.
@@ -34,12 +44,18 @@ final class PlanPayload {
         closed.add(id);
     }
 
+    /// Those of a plan that was not made: each is said again.
+    void forgetChanges() {
+        changes.clear();
+    }
+
     void changed(CompositePayload.Change change) {
         changes.add(change);
     }
 
     /// Packs the children's plans and drains what gathered. What is over is told with the next plan
     /// that has anything else to say: nobody waits for it. What is revoked was opened by this plan.
+    /// Where it throws, for want of memory, all waits for the next plan.
     Payload encode(Payload[] plans) {
         if (opened.isEmpty() && changes.isEmpty() && CompositePayload.ofChildren(plans).isEmpty()) {
             return Payload.EMPTY;
@@ -48,18 +64,10 @@ final class PlanPayload {
                 new CompositePayload(
                                 plans, opened, revoked, closed, changes, CompositePayload.News.NONE)
                         .encode(out);
-        if (!opened.isEmpty()) {
-            opened = new ArrayList<>();
-        }
-        if (!revoked.isEmpty()) {
-            revoked = new ArrayList<>();
-        }
-        if (!closed.isEmpty()) {
-            closed = new ArrayList<>();
-        }
-        if (!changes.isEmpty()) {
-            changes = new ArrayList<>();
-        }
+        opened.clear();
+        revoked.clear();
+        closed.clear();
+        changes.clear();
         return payload;
     }
 }

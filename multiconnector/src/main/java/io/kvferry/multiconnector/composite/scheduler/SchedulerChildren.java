@@ -37,6 +37,10 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     /// A rank that has opened a half wakes the engine; this is for a wake-up that gets lost.
     private static final Duration ASK_AGAIN = Duration.ofMillis(50);
 
+    /// What the report completed is lost, and nobody says it again.
+    private static final Failure NOT_SETTLED =
+            new Failure(ErrorCode.INTERNAL, "a report could not be settled");
+
     /// One child.
     public record Member<C>(String name, C half, ConnectorCapabilities capabilities) {}
 
@@ -69,6 +73,9 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
 
     private final List<ChildSlot<C>> slots = new ArrayList<>();
     private Introduction introduction = Introduction.NONE;
+
+    /// Whether the ranks execute what the slots want of them.
+    private boolean planned;
 
     /// When ranks that are opening a half have to be asked at the latest.
     private Deadline askAgain = Deadline.in(Duration.ZERO);
@@ -174,6 +181,9 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     /// @return completions that are no part of anything the composite has open, the engine's to
     ///   judge; the caller's list
     List<Completion> settle(MergedReport report, OpenGroups groups) {
+        if (!planned) { // it threw, and the ranks have executed an empty plan
+            slots.forEach(ChildSlot::notTold);
+        }
         boolean idle = ReportSplitter.nothing(report);
         List<CompositePayload> frames = idle ? List.of() : splitter.frames(report);
         for (int i = 0; i < slots.size(); i++) {
@@ -223,7 +233,17 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
 
     private MergedReport settle(int child, MergedReport own) {
         if (half(child) instanceof SchedulerHalf.Composite composite) {
-            return guard.call(child, "settle", "", own, () -> composite.settle(own));
+            var settled =
+                    guard.call(
+                            child,
+                            "settle",
+                            "",
+                            Optional.<MergedReport>empty(),
+                            () -> Optional.of(composite.settle(own)));
+            if (settled.isEmpty()) {
+                guard.giveUp(child, NOT_SETTLED);
+            }
+            return settled.orElse(own);
         }
         guard.run(child, "onReport", "", () -> half(child).onReport(own));
         return own;
@@ -255,11 +275,18 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     /// Before the children are asked for their plans: closes those that have had too many defects,
     /// opens others again.
     void begin(PlanPayload plan) {
+        planned = false;
+        plan.forgetChanges();
         long now = System.nanoTime();
         for (var slot : slots) {
             slot.begin(now, plan);
         }
         askAgain = Deadline.in(ASK_AGAIN);
+    }
+
+    /// The plan of this step is made.
+    void planned() {
+        planned = true;
     }
 
     void stoppedWorking(int child, Failure why) {

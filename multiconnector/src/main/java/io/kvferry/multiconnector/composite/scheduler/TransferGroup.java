@@ -42,6 +42,11 @@ class TransferGroup {
         open.put(part.id(), part);
     }
 
+    /// The part is none.
+    final void remove(Part part) {
+        open.remove(part.id());
+    }
+
     /// The parts that have not ended.
     final Collection<Part> parts() {
         return open.values();

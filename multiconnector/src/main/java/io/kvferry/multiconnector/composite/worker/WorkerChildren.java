@@ -286,16 +286,18 @@ public final class WorkerChildren<C extends WorkerHalf> {
                                     half.report(steps[child]), "report answered null");
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
-                        if (!transfers.ended(child, outward)) {
-                            figures.count(child, "multi_unknown_loads", 1);
-                            continue;
-                        }
+                        // Before it is no longer open here: else it would end for nobody where
+                        // memory is short.
                         completions.add(
                                 new Completion(
                                         outward,
                                         completion.rank(),
                                         Objects.requireNonNull(
                                                 completion.result(), "result of a completion")));
+                        if (!transfers.ended(child, outward)) {
+                            completions.removeLast();
+                            figures.count(child, "multi_unknown_loads", 1);
+                        }
                     }
                     payloads[child] = Objects.requireNonNull(one.payload(), "payload of a report");
                     figures.add(child, one.stats());
