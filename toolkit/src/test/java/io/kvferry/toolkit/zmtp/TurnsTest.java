@@ -39,7 +39,7 @@ class TurnsTest {
         private Child() {}
 
         public static void main(String[] args) {
-            FullHeap.sweepAndExit(16, 1 << 16, new Child());
+            FullHeap.sweepAndExit(32, 1 << 16, new Child());
         }
 
         @Override

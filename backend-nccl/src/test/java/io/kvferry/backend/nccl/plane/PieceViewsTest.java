@@ -59,7 +59,7 @@ class PieceViewsTest {
         }
 
         public static void main(String[] args) {
-            FullHeap.sweepAndExit(112, 1 << 18, new Child(Arena.global()));
+            FullHeap.sweepAndExit(336, 1 << 18, new Child(Arena.global()));
         }
 
         @Override
