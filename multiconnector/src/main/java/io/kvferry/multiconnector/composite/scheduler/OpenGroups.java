@@ -69,12 +69,20 @@ final class OpenGroups {
     TransferGroup.Part open(
             TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
         var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
-        group.open(part);
-        byPart.put(part.id(), new OpenPart(group, part));
-        plan.opened(
-                new CompositePayload.Open(
-                        group.id(), child, part.id(), drain, isComposite.test(child)));
-        return part;
+        boolean opened = false;
+        try {
+            group.open(part);
+            byPart.put(part.id(), new OpenPart(group, part));
+            plan.opened(
+                    new CompositePayload.Open(
+                            group.id(), child, part.id(), drain, isComposite.test(child)));
+            opened = true;
+            return part;
+        } finally {
+            if (!opened) { // no memory: a part that no plan tells of would not end
+                refused(group, part);
+            }
+        }
     }
 
     /// The child did not take the part, of which no plan has told. Needs no memory.
