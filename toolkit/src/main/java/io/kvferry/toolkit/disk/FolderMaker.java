@@ -12,9 +12,8 @@ import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.List;
 
-/// The folders of a store: for their user alone (mode 0700), and with names as durable as what they
-/// are to hold. That holds for folders of other processes too, which may have made one just now and
-/// not synced its name.
+/// The folders of a store: for their user alone (mode 0700), and with names that are synced where
+/// their files are, also if another process made the folder just now and has not synced its name.
 ///
 /// Threading: any thread; any number of processes may make the same folders.
 public final class FolderMaker {

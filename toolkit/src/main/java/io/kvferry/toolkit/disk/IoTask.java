@@ -82,14 +82,18 @@ public abstract class IoTask {
         return deadlineNanos;
     }
 
-    /// Whether its thread hangs in the file system although the caller was answered.
-    public final boolean stalled() {
-        return (state.get() & PHASE_MASK) == HANGING;
+    /// Whether its thread hangs in the file system: the deadline has passed, whether it could take
+    /// the request or waits for it.
+    public final boolean stalled(long now) {
+        long phase = state.get() & PHASE_MASK;
+        return phase == HANGING || phase == MEMORY && deadlineNanos - now < 0;
     }
 
-    /// Whether its thread may use the caller's segments.
-    public final boolean inMemory() {
-        return (state.get() & PHASE_MASK) == MEMORY;
+    /// Whether the caller was not answered yet: the request may use the caller's segments, now or
+    /// later.
+    public final boolean isLive() {
+        long phase = state.get() & PHASE_MASK;
+        return phase == QUEUED || phase == MEMORY || phase == IO;
     }
 
     /// Deadline thread: ends the request if its time has passed; whether the deadline is to be

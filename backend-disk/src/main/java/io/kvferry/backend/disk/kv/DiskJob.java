@@ -39,6 +39,7 @@ final class DiskJob implements BlockCallback {
     private final Runnable whenRoom;
     private final Runnable whenEnded;
     private final List<JobFile> files;
+    private final long begun = System.nanoTime();
 
     /// Large enough from the start: a failure is noted also when the heap is full.
     private final BitSet failed;
@@ -146,7 +147,7 @@ final class DiskJob implements BlockCallback {
     public void completed(long tag, BlockResult result) {
         try {
             if (load && result.failedWith(ErrorCode.TIMEOUT)) {
-                store.suppress(files.get((int) tag).key()); // the scheduler half may be elsewhere
+                store.suppress(files.get((int) tag).key(), begun); // the scheduler may be elsewhere
             }
         } finally { // also when the catalog has no memory to grow
             end((int) tag, result);
@@ -170,7 +171,7 @@ final class DiskJob implements BlockCallback {
         }
     }
 
-    /// Needs no memory: the job would be taken for complete, or never end.
+    /// Needs no memory: otherwise the job would be taken for complete, or never end.
     private synchronized void end(int item, BlockResult result) {
         if (result instanceof BlockResult.Failed failedResult) {
             fail(item, failedResult.failure());
@@ -181,8 +182,8 @@ final class DiskJob implements BlockCallback {
         notifyAll();
     }
 
-    /// A file that is gone counts least: for that alone the next lookup looks for the files again,
-    /// and one that fails otherwise would be promised once more.
+    /// A MISS is replaced by any other failure. After a MISS the next lookup asks the file system,
+    /// and would promise a file again that is there and cannot be read.
     private void fail(int item, Failure why) {
         if (failure == null || failure.code() == ErrorCode.MISS) {
             failure = why;

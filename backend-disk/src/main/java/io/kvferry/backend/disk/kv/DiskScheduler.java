@@ -279,7 +279,7 @@ final class DiskScheduler implements SchedulerConnector {
             if (gone) {
                 store.missedElsewhere(key, tracked.loadingSince);
             } else {
-                store.suppress(key);
+                store.suppress(key, tracked.loadingSince);
             }
         }
     }

@@ -14,6 +14,9 @@ final class LookupWatch {
     /// Time without an answer to any lookup after which they miss.
     static final Duration MOST_SILENT = Duration.ofSeconds(2);
 
+    /// Refusals further apart than this say nothing of the time between them.
+    private static final Duration APART = Duration.ofSeconds(10);
+
     private final LongSupplier clock;
 
     /// Those that the store has taken, in the order in which it answers them.
@@ -43,8 +46,8 @@ final class LookupWatch {
     /// The store has taken none, because too many wait; whether that is so for too long.
     boolean refused() {
         long now = clock.getAsLong();
-        if (refusedSince.isEmpty() || now - lastRefused > MOST_SILENT.toNanos()) {
-            refusedSince = OptionalLong.of(now); // nobody has asked in between
+        if (refusedSince.isEmpty() || now - lastRefused > APART.toNanos()) {
+            refusedSince = OptionalLong.of(now);
         }
         lastRefused = now;
         return now - refusedSince.getAsLong() > MOST_SILENT.toNanos();

@@ -290,7 +290,8 @@ final class BlockReader implements BlockSearch.Finder {
         if (Errno.isMedium(errno)) {
             core.setAside(names, digest);
         } else {
-            catalog.suppress(digest, System.nanoTime());
+            long now = System.nanoTime();
+            catalog.suppress(digest, now, now);
         }
     }
 }

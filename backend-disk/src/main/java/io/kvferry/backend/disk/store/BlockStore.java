@@ -280,10 +280,13 @@ public final class BlockStore implements AutoCloseable {
     /// Makes lookups of the block miss for a while: a read of it failed, here or in another
     /// process. For [StoreConfig.Times#suppression], and each time that it fails again for twice as
     /// long, up to an hour.
-    public void suppress(BlockKey key) {
+    ///
+    /// @param began when the load began or before, as [System#nanoTime]: what was suppressed since
+    ///   was so for the same failure
+    public void suppress(BlockKey key, long began) {
         long now = System.nanoTime();
         core.catalog().readFailed(key.digest(), now);
-        core.catalog().suppress(key.digest(), now);
+        core.catalog().suppress(key.digest(), began, now);
     }
 
     /// Takes note that another store on the folder, of this process or another, has just loaded the
@@ -343,7 +346,7 @@ public final class BlockStore implements AutoCloseable {
 
     /// Requests in flight end well or by their deadline; then the threads go. A thread that hangs
     /// in the file system is left behind as a daemon with its own memory. Idempotent; a second
-    /// close waits for the first, and goes on where that one lacked memory or said TIMEOUT.
+    /// close waits for the first, and goes on where that one lacked memory or threw TIMEOUT.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when a load may still write to its segments
     @Override

@@ -159,7 +159,7 @@ final class Evictor {
         lock.unlock(false);
     }
 
-    /// Deletes one file, or notices that it is gone; false when every file is pinned or cannot be
+    /// Deletes one file, or notices that it is gone; false when there is none, or none can be
     /// deleted. Under the lock.
     ///
     /// @param reuse name for the file instead, if it has `bytes` bytes; [#victimReused] says
@@ -178,7 +178,7 @@ final class Evictor {
             }
             KeyDigest told = core.toTell(victim); // nobody would tell later
             if (!catalog.evict(victim, bytes)) {
-                continue; // pinned or used meanwhile
+                continue; // gone or used meanwhile
             }
             int unlinked;
             boolean answered = false;

@@ -65,7 +65,8 @@ final class IoThreads {
 
     /// Threads that hang in the file system with requests whose deadline has passed.
     int stalled() {
-        return pool.count(BlockTask::stalled);
+        long now = System.nanoTime();
+        return pool.count(task -> task.stalled(now));
     }
 
     /// The same as [#close], without waiting; needs no memory.
@@ -83,23 +84,25 @@ final class IoThreads {
     ///   to be called again then
     void close(Duration io) {
         pool.close();
-        try {
-            if (Uninterrupted.await(pool::awaitIdle, io.plus(Janitor.patience()))) {
-                watch.stop(watchThread);
-                for (Thread worker : workers) {
-                    Uninterrupted.join(worker, Janitor.patience());
-                }
-            } else {
-                leaveBehind();
+        boolean idle = Uninterrupted.await(pool::awaitIdle, io.plus(Janitor.patience()));
+        if (!idle) {
+            requireThatNoneFills();
+            LOG.warn(
+                    "{} I/O threads hang in {} and are left behind",
+                    stalled(),
+                    core.folder().folder());
+        }
+        watch.stop(watchThread); // not before: a load that is not expired may still write
+        if (idle) {
+            for (Thread worker : workers) {
+                Uninterrupted.join(worker, Janitor.patience());
             }
-        } finally {
-            watch.stop(watchThread);
         }
         Uninterrupted.join(watchThread, Janitor.patience());
     }
 
-    private void leaveBehind() {
-        int filling = pool.count(task -> task.kind() == BlockTask.Kind.LOAD && task.inMemory());
+    private void requireThatNoneFills() {
+        int filling = pool.count(task -> task.isLive() && task.kind() == BlockTask.Kind.LOAD);
         if (filling > 0) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,
@@ -108,9 +111,5 @@ final class IoThreads {
                             + core.folder().folder()
                             + " and may still write to memory of the engine");
         }
-        LOG.warn(
-                "{} I/O threads hang in {} and are left behind",
-                pool.count(BlockTask::stalled),
-                core.folder().folder());
     }
 }

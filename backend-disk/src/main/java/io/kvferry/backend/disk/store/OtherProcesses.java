@@ -28,7 +28,7 @@ final class OtherProcesses {
         this.folder = folder;
     }
 
-    /// As it was a second ago or later, or when it was last asked.
+    /// At most a second old; while another thread asks, the answer before that.
     boolean present() {
         long now = System.nanoTime();
         long time = due.get();

@@ -70,7 +70,7 @@ class LookupWatchTest {
     @Test
     void isNotSilentWhenItRefusedTwoLookupsLongAgoAndNow() {
         assertThat(watch.refused()).isFalse();
-        clock.addAndGet(5 * SILENT);
+        clock.addAndGet(10 * SILENT);
         assertThat(watch.refused()).as("nobody asked in between").isFalse();
         clock.addAndGet(SILENT);
         assertThat(watch.refused()).isFalse();

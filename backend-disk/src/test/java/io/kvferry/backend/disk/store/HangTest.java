@@ -114,8 +114,10 @@ class HangTest {
 
     /// The engine frees its memory after a close that returns.
     @Test
-    void saysTimeoutWhenItIsClosedWhileTheSystemCopiesFromThePageCacheToTheTarget() {
+    void saysTimeoutWhenItIsClosedWhileTheSystemCopiesFromThePageCacheToTheTarget()
+            throws Exception {
         var hang = new CountDownLatch(1);
+        var hangRead = new CountDownLatch(1);
         var copies = new CountDownLatch(1);
         var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
         var key = BlockKey.of("k");
@@ -139,11 +141,15 @@ class HangTest {
                             copies.countDown();
                             await(hang);
                         }
+                        if (call.equals("read")) {
+                            await(hangRead);
+                        }
                         return 0;
                     };
+            var target = empty(bytes);
             store.load(
                     key,
-                    empty(bytes),
+                    target,
                     Deadline.in(Duration.ofSeconds(30)),
                     (_, result) -> done.complete(result),
                     0);
@@ -154,11 +160,16 @@ class HangTest {
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT))
                     .hasMessageContaining("memory of the engine");
             assertThat(done).isNotDone();
-            hang.countDown();
+            hang.countDown(); // its deadline has passed: the file is read in the other way, and
+            // hangs
+            assertThat(done.get(30, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            target.getFirst().fill((byte) 0x55);
+            hangRead.countDown();
             StoreDriver.shut(store);
-            assertThat(done).isDone();
+            assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
         } finally {
             hang.countDown();
+            hangRead.countDown();
         }
     }
 

@@ -101,7 +101,7 @@ final class Completions {
         switch (result) {
             case Completion.Completed(long bytes) -> partial.bytes += bytes;
             case Completion.Failed(var failure, var blocks) -> {
-                if (!partial.failed) {
+                if (!partial.failed || givesWay(partial.failure.code())) {
                     partial.failed = true;
                     partial.failure = failure;
                 }
@@ -119,6 +119,12 @@ final class Completions {
             ended.put(id, true);
             merged.add(new Completion(id, Completion.ALL_RANKS, partial.merged()));
         }
+    }
+
+    /// Of the failures of several ranks the first counts, unless it is one of these: blocks that
+    /// are gone can be looked for again, and a load that was refused never began.
+    private static boolean givesWay(ErrorCode code) {
+        return code == ErrorCode.MISS || code == ErrorCode.BACKPRESSURE;
     }
 
     /// A composite's children report under the id of the whole load, with their path in it.

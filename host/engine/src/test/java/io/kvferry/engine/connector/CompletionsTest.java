@@ -11,6 +11,8 @@ import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -28,6 +30,22 @@ class CompletionsTest {
     private final Completions completions =
             new Completions(2, new Metrics(), id -> open.contains(id));
     private final List<Completion> merged = new ArrayList<>();
+
+    /// A connector does with blocks that are gone what it must not do with those that cannot be
+    /// read.
+    @ParameterizedTest
+    @EnumSource(names = {"MISS", "BACKPRESSURE"})
+    void failsForTheRankThatSaysMostOfTheBlocks(ErrorCode first) {
+        var gone = new Completion.Failed(new Failure(first, "test"), List.of());
+        completions.add(LOAD, 0, gone, merged);
+        completions.add(LOAD, 1, FAILED, merged);
+
+        assertThat(merged)
+                .singleElement()
+                .satisfies(completion ->
+                        assertThat(((Completion.Failed) completion.result()).failure().code())
+                                .isEqualTo(ErrorCode.IO));
+    }
 
     @Test
     void trustsNoBlockOfALoadThatOneRankFailedAndAnotherGaveUp() {

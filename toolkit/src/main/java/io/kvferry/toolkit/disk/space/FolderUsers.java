@@ -100,7 +100,7 @@ public final class FolderUsers implements AutoCloseable {
     }
 
     /// Whether another process may have the folder open. While another thread asks or makes another
-    /// handle, the last answer; `true` before the first.
+    /// handle, and after a close, the last answer; `true` before the first.
     public boolean others() {
         if (!take(System.nanoTime())) {
             return others;

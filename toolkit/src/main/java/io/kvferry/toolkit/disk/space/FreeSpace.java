@@ -11,7 +11,7 @@ import java.util.concurrent.TimeUnit;
 
 /// Keeps the last bytes of the file system free, asking the system only now and then. When several
 /// writers ask at the same time and little is left, each may be told that its file fits, so less
-/// may stay free by what they write.
+/// than the reserve may stay free, by as much as they write.
 ///
 /// Threading: any thread.
 public final class FreeSpace {

@@ -235,6 +235,11 @@ final class RecencyIndex {
         return suppressions[slot];
     }
 
+    /// Of one that was suppressed.
+    long suppressedUntil(int slot) {
+        return suppressedUntil[slot];
+    }
+
     void suppress(int slot, long untilNanoTime) {
         suppressed[slot] = true;
         suppressedUntil[slot] = untilNanoTime;

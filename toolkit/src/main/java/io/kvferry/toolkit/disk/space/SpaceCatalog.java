@@ -225,17 +225,27 @@ public final class SpaceCatalog {
     /// Makes lookups of a known file miss for a while, because a read of it failed, and for twice
     /// as long each time that it fails again, up to [#LONGEST_SUPPRESSION_NANOS]. Several reports
     /// of one failure count once.
-    public synchronized void suppress(KeyDigest digest, long now) {
+    ///
+    /// @param began when the read began or before; what was suppressed since was so for the same
+    ///   failure
+    public synchronized void suppress(KeyDigest digest, long began, long now) {
         int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE && !index.suppressed(slot, now)) {
-            long nanos = suppressionNanos;
-            for (int i = index.suppressions(slot);
-                    i > 0 && nanos < LONGEST_SUPPRESSION_NANOS;
-                    i--) {
-                nanos *= 2;
-            }
-            index.suppress(slot, now + Math.min(nanos, LONGEST_SUPPRESSION_NANOS));
+        if (slot == RecencyIndex.NONE || index.suppressed(slot, now)) {
+            return;
         }
+        int failures = index.suppressions(slot);
+        if (failures == 0 || index.suppressedUntil(slot) - nanos(failures - 1) - began <= 0) {
+            index.suppress(slot, now + nanos(failures));
+        }
+    }
+
+    /// How long lookups of a file miss that has failed so often before.
+    private long nanos(int failures) {
+        long nanos = suppressionNanos;
+        for (int i = failures; i > 0 && nanos < LONGEST_SUPPRESSION_NANOS; i--) {
+            nanos *= 2;
+        }
+        return Math.min(nanos, LONGEST_SUPPRESSION_NANOS);
     }
 
     /// Makes lookups of a known file miss until this process writes it again or hears of that: its

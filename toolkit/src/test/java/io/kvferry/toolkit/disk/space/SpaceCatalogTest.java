@@ -47,8 +47,8 @@ class SpaceCatalogTest {
         long now = 0;
         long expected = SUPPRESSION;
         for (int failure = 0; failure < 20; failure++) {
-            catalog.suppress(key("a"), now);
-            catalog.suppress(key("a"), now + 1); // somebody else reports the same failure
+            catalog.suppress(key("a"), now, now);
+            catalog.suppress(key("a"), now, now + 1); // somebody else reports the same failure
             assertThat(catalog.mayContain(key("a"), now + expected - 1)).isFalse();
             assertThat(catalog.sighted(key("a"), BYTES, now, 1, catalog.lookBegins())).isTrue();
             assertThat(catalog.mayContain(key("a"), now + expected - 1))
@@ -59,20 +59,20 @@ class SpaceCatalogTest {
             expected = Math.min(2 * expected, SpaceCatalog.LONGEST_SUPPRESSION_NANOS);
         }
         assertThat(expected).isEqualTo(SpaceCatalog.LONGEST_SUPPRESSION_NANOS);
-        catalog.suppress(key("a"), now);
+        catalog.suppress(key("a"), now, now);
         assertThat(catalog.read(key("a"), BYTES, now)).isTrue();
         assertThat(catalog.mayContain(key("a"), now)).isTrue();
-        catalog.suppress(key("a"), now);
+        catalog.suppress(key("a"), now, now);
         assertThat(catalog.mayContain(key("a"), now + SUPPRESSION)).isTrue();
     }
 
     /// One that another process has saved, and that no scan has met.
     @Test
     void missesAFileThatItDidNotKnowWhenAReadFailed() {
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         assertThat(catalog.contains(key("a"))).as("nothing was read").isFalse();
         catalog.readFailed(key("a"), 0);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         assertThat(catalog.presence(key("a"), 1)).isEqualTo(SpaceCatalog.Presence.SUPPRESSED);
         assertThat(catalog.presence(key("a"), SUPPRESSION))
                 .as("it may be gone")
@@ -89,7 +89,7 @@ class SpaceCatalogTest {
     @Test
     void takesAFileThatASaveHasFoundForThereAlthoughItOnlyKnewOfAFailure() {
         catalog.readFailed(key("a"), 0);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         catalog.confirm(key("a"), 0, 1, 1);
         assertThat(catalog.mayContain(key("a"), 1)).isTrue();
     }
@@ -97,13 +97,13 @@ class SpaceCatalogTest {
     @Test
     void remembersFailuresOfAFileThatASaveHasFoundThere() {
         commit(key("a"), 1);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         catalog.confirm(key("a"), 0, 1, 1);
         assertThat(catalog.mayContain(key("a"), 1)).isTrue();
-        catalog.suppress(key("a"), 1);
+        catalog.suppress(key("a"), 1, 1);
         assertThat(catalog.mayContain(key("a"), SUPPRESSION + 1)).isFalse();
         catalog.readElsewhere(key("a"));
-        catalog.suppress(key("a"), 1);
+        catalog.suppress(key("a"), 1, 1);
         assertThat(catalog.mayContain(key("a"), SUPPRESSION + 1)).isTrue();
     }
 
@@ -166,6 +166,21 @@ class SpaceCatalogTest {
         assertReservesNothing();
     }
 
+    /// A load that ends after the first suppression is over.
+    @Test
+    void countsAFailureOnceHoweverLateItIsReportedAgain() {
+        commit(key("a"), 1);
+        catalog.suppress(key("a"), 0, 1);
+        long over = 1 + SUPPRESSION;
+        catalog.suppress(key("a"), 0, over);
+        assertThat(catalog.mayContain(key("a"), over)).as("reported again").isTrue();
+        catalog.suppress(key("a"), over, over + 1);
+        assertThat(catalog.mayContain(key("a"), over + 2 * SUPPRESSION))
+                .as("failed again")
+                .isFalse();
+        assertThat(catalog.mayContain(key("a"), over + 1 + 2 * SUPPRESSION)).isTrue();
+    }
+
     /// A load of several files that failed for one of them in another way.
     @Test
     void forgetsAFileThatALoadDidNotFindUnlessItsLookupsAreToMiss() {
@@ -173,7 +188,7 @@ class SpaceCatalogTest {
         commit(key("unreadable"), 2);
         commit(key("hangs"), 3);
         catalog.markUnreadable(key("unreadable"));
-        catalog.suppress(key("hangs"), 0);
+        catalog.suppress(key("hangs"), 0, 0);
         for (String each : List.of("gone", "unreadable", "hangs")) {
             catalog.missedElsewhere(key(each), 1, 2);
         }
@@ -194,14 +209,14 @@ class SpaceCatalogTest {
     @Test
     void missesAFileAfterAFailedReadAlthoughItsEvictionFailed() {
         commit(key("a"), 1);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         evict();
         catalog.evicted();
         catalog.kept(victim, 0, 1, 1);
         long end = SUPPRESSION;
         assertThat(catalog.mayContain(key("a"), end - 1)).isFalse();
         assertThat(catalog.mayContain(key("a"), end)).isTrue();
-        catalog.suppress(key("a"), end);
+        catalog.suppress(key("a"), end, end);
         assertThat(catalog.mayContain(key("a"), 3 * end - 1)).as("the second failure").isFalse();
         assertThat(catalog.usedBytes()).isEqualTo(BYTES);
     }
@@ -212,7 +227,7 @@ class SpaceCatalogTest {
         commit(key("a"), 1);
         evict();
         catalog.readFailed(key("a"), 0);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         catalog.evicted();
         catalog.kept(victim, 0, 1, 1);
         assertThat(catalog.mayContain(key("a"), 2)).isFalse();
@@ -235,7 +250,7 @@ class SpaceCatalogTest {
     void takesAFileForThereWhoseEvictionFailedAfterThatOfOneThatCouldNotBeRead() {
         commit(key("a"), 1);
         commit(key("b"), 2);
-        catalog.suppress(key("a"), 0);
+        catalog.suppress(key("a"), 0, 0);
         catalog.markUnreadable(key("a"));
         evict();
         catalog.evicted();
