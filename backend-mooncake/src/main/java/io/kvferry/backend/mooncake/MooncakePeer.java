@@ -110,7 +110,7 @@ final class MooncakePeer {
         section = newer;
     }
 
-    /// Whether it had another state. Takes no memory: a change that is not told is not told later.
+    /// Whether it had another state. Takes no memory: without any, the change would be lost.
     boolean moveTo(PeerState next) {
         return state.getAndSet(next) != next;
     }

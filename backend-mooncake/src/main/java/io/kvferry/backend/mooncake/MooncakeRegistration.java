@@ -28,7 +28,8 @@ final class MooncakeRegistration implements Registration {
 
     boolean covers(long at, long length) {
         long offset = at - address();
-        return Long.compareUnsigned(offset, memory.length()) < 0
+        return registered != null
+                && Long.compareUnsigned(offset, memory.length()) < 0
                 && Long.compareUnsigned(length, memory.length() - offset) <= 0;
     }
 

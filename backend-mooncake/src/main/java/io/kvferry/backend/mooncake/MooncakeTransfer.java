@@ -62,8 +62,11 @@ final class MooncakeTransfer implements Transfer {
                 transfer.outcome()
                         .thenAccept(outcome -> {
                             TransferOutcome translated = translate(outcome);
-                            tell(ended, translated);
-                            completion.complete(translated);
+                            try {
+                                tell(ended, translated);
+                            } finally { // the log may lack memory
+                                completion.complete(translated);
+                            }
                         });
         var _ = transfer.quiesced().thenAccept(_ -> quiesced.complete(null));
     }
@@ -79,7 +82,7 @@ final class MooncakeTransfer implements Transfer {
     private TransferOutcome translate(EngineOutcome outcome) {
         try {
             return translated(outcome);
-        } catch (OutOfMemoryError _) {
+        } catch (RuntimeException | Error _) { // not even a class could be loaded, perhaps
             return NO_MEMORY;
         }
     }

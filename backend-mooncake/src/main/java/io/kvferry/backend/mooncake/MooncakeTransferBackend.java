@@ -113,9 +113,8 @@ final class MooncakeTransferBackend implements TransferBackend {
         while (!closed.get()) {
             try {
                 var come = engine.awaitNotifications(MOST_NOTIFICATIONS, Deadline.in(LISTEN));
-                for (int i = 0;
-                        i < come.size();
-                        i++) { // an iterator takes memory, and they are out
+                // An iterator takes memory, and they have left the engine.
+                for (int i = 0; i < come.size(); i++) {
                     deliver(come.get(i));
                 }
             } catch (RuntimeException | Error e) { // an escaping one would end all notifications
@@ -138,13 +137,13 @@ final class MooncakeTransferBackend implements TransferBackend {
     }
 
     /// Waits for memory for some seconds: its sender was told that it has come.
-    private static Notifications.Received decode(
+    private Notifications.Received decode(
             io.kvferry.backend.mooncake.te.Notification notification) {
         for (int attempt = 1; ; attempt++) {
             try {
                 return Notifications.decode(notification);
             } catch (OutOfMemoryError e) {
-                if (attempt == MOST_ATTEMPTS) {
+                if (attempt == MOST_ATTEMPTS || closed.get()) {
                     throw e;
                 }
                 LockSupport.parkNanos(PAUSE_NANOS);
@@ -221,6 +220,15 @@ final class MooncakeTransferBackend implements TransferBackend {
         }
     }
 
+    private boolean isRegistered(long at, long length) {
+        for (MooncakeRegistration region : regions) {
+            if (region.covers(at, length)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     @Override
     public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
         requireOpen();
@@ -231,7 +239,7 @@ final class MooncakeTransferBackend implements TransferBackend {
             boolean covered =
                     known.isPresent()
                             ? known.get().section().covers(at, length)
-                            : regions.stream().anyMatch(region -> region.covers(at, length));
+                            : isRegistered(at, length);
             if (!covered || descriptors.device(i) != 0) {
                 throw new KvFerryException(
                         ErrorCode.NOT_FOUND,
@@ -385,7 +393,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                     notDelivered(why);
                     return;
                 } catch (OutOfMemoryError e) {
-                    if (attempt == MOST_ATTEMPTS) {
+                    if (attempt == MOST_ATTEMPTS || closed.get()) {
                         throw e;
                     }
                     LockSupport.parkNanos(PAUSE_NANOS);

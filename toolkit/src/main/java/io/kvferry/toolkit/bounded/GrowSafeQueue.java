@@ -58,7 +58,7 @@ public final class GrowSafeQueue<E> extends AbstractQueue<E> {
         return elements.size();
     }
 
-    /// Takes no memory, as a loop with an iterator does.
+    /// Takes no memory; a loop with an iterator does.
     @Override
     public void forEach(Consumer<? super E> action) {
         elements.forEach(action);

@@ -335,7 +335,7 @@ final class ClusterClient {
     /// For calls that are under way at the end; the rest of the time is the library's.
     private Duration callsLimit() {
         Duration most = CLOSE_LIMIT.minusSeconds(4);
-        Duration call = config.moveLimit().plusSeconds(1);
+        Duration call = config.moveLimit().plusSeconds(3); // for a busy machine
         return call.compareTo(most) < 0 ? call : most;
     }
 

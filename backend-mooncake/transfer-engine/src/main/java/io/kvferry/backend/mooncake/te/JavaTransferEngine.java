@@ -442,12 +442,13 @@ public final class JavaTransferEngine implements TransferEngine {
         closing.run(this::end);
     }
 
+    /// Peers on this host see the memory no more, also where this fails.
     private void end() {
-        if (!stopped) { // else it failed for a caller before this one
-            stop();
-        }
         boolean quiet = false;
         try {
+            if (!stopped) { // else the end failed for a caller before this one
+                stop();
+            }
             registrations.closeAll();
             quiet = true;
         } finally {

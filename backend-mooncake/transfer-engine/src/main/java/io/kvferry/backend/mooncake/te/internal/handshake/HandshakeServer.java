@@ -104,7 +104,8 @@ public final class HandshakeServer implements AutoCloseable {
     }
 
     private void cutOff(SocketChannel channel, Deadline limit) {
-        Runnable closing = () -> closeQuietly(channel); // before nobody else knows of it
+        Runnable closing =
+                () -> closeQuietly(channel); // made first: after the removal nobody else closes it
         if (open.remove(channel, limit)) {
             ClosingAside.close(closing);
         }

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.backend.mooncake.te.internal.HostPort;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -85,27 +86,19 @@ public final class Publisher implements AutoCloseable {
     /// Peers must not keep the old document. Tried again by this thread, for there may be no memory
     /// to schedule it.
     private void publish() {
-        while (!published()) {
+        while (!thread.isShutdown() && !isPublished()) {
             LockSupport.parkNanos(RETRY.toNanos());
         }
     }
 
-    private boolean published() {
+    private boolean isPublished() {
         scheduled.set(false);
         try {
             directory.publish(segmentName, Deadline.in(PATIENCE));
             return true;
         } catch (RuntimeException | Error e) {
-            report(e);
-            return thread.isShutdown();
-        }
-    }
-
-    private void report(Throwable failure) {
-        try {
-            LOG.warn("publishing {} failed, trying again: {}", segmentName, failure.toString());
-        } catch (OutOfMemoryError _) { // it is tried again all the same
-            Thread.onSpinWait();
+            LoopReport.WARN.log(LOG, "publishing {} failed, trying again", segmentName, e);
+            return false;
         }
     }
 

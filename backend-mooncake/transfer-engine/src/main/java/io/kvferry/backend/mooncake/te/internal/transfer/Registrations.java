@@ -39,7 +39,8 @@ public final class Registrations {
     private final Publisher publisher;
     private final Duration patience;
 
-    /// Those that did not begin and could not be ended for want of memory among them.
+    /// All that have not ended, also those that did not begin and could not be ended, for lack of
+    /// memory.
     private final Set<Registration> open = ConcurrentHashMap.newKeySet();
 
     public Registrations(
@@ -87,8 +88,8 @@ public final class Registrations {
             done = true;
             return allocated;
         } finally {
-            if (!done && arena.scope().isAlive()) {
-                arena.close();
+            if (!done) {
+                free(arena);
             }
         }
     }
@@ -109,7 +110,7 @@ public final class Registrations {
                 IntConsumer release =
                         _ -> {
                             shared.orElseThrow().close(pages, freed.isEmpty(), patience);
-                            freed.ifPresent(Arena::close);
+                            freed.ifPresent(Registrations::free);
                         };
                 released = true; // by the registration
                 return add(pages.memory(), pages.slot(), access, release);
@@ -123,7 +124,14 @@ public final class Registrations {
                 PrivatePages.allocate(bytes, arena),
                 Region.NOT_SHARED,
                 access,
-                _ -> freed.ifPresent(Arena::close));
+                _ -> freed.ifPresent(Registrations::free));
+    }
+
+    /// A registration that did not begin is ended again, when its caller has freed the memory.
+    private static void free(Arena arena) {
+        if (arena.scope().isAlive()) {
+            arena.close();
+        }
     }
 
     /// @param release of the slot, also when this fails: peers see the memory no more then
@@ -161,8 +169,8 @@ public final class Registrations {
     private static void endUnowned(Registration registration) {
         try {
             registration.close();
-        } catch (KvFerryException e) { // its memory is not another's
-            LOG.debug("a registration that did not begin has not ended: {}", e.getMessage());
+        } catch (RuntimeException e) { // others begin and end all the same
+            LOG.debug("a registration that did not begin has not ended", e);
         }
     }
 

@@ -40,32 +40,51 @@ public final class SubmitQueues {
         this.capacity = capacity;
     }
 
+    private enum Place {
+        RUNS,
+        WAITS,
+        CLOSED,
+        FULL
+    }
+
+    /// Who follows the transfer is called without the lock when it fails.
     public void submit(String peer, TransferTask task) {
-        lock.lock();
+        Place place;
         try {
-            if (closed) {
-                task.fail(ErrorCode.CLOSED, "the transfer engine is closed");
-                return;
-            }
-            Queue queue = queues.computeIfAbsent(peer, _ -> new Queue());
-            if (queue.running >= atOnce) {
-                if (queue.waiting.size() >= capacity) {
-                    task.fail(
-                            ErrorCode.BACKPRESSURE,
-                            capacity + " transfers already wait for " + peer);
-                } else {
-                    queue.waiting.add(task);
-                }
-                return;
-            }
-            queue.running++;
+            place = place(peer, task);
         } catch (OutOfMemoryError e) {
             task.fail(ErrorCode.NO_MEMORY, "no heap memory to queue a transfer");
             return;
+        }
+        if (place == Place.RUNS) { // a switch would load a class first
+            start(peer, task);
+        } else if (place == Place.CLOSED) {
+            task.fail(ErrorCode.CLOSED, "the transfer engine is closed");
+        } else if (place == Place.FULL) {
+            task.fail(ErrorCode.BACKPRESSURE, capacity + " transfers already wait for " + peer);
+        }
+    }
+
+    /// Counts the transfer as running, or queues it, if there is room.
+    private Place place(String peer, TransferTask task) {
+        lock.lock();
+        try {
+            if (closed) {
+                return Place.CLOSED;
+            }
+            Queue queue = queues.computeIfAbsent(peer, _ -> new Queue());
+            if (queue.running < atOnce) {
+                queue.running++;
+                return Place.RUNS;
+            }
+            if (queue.waiting.size() >= capacity) {
+                return Place.FULL;
+            }
+            queue.waiting.add(task);
+            return Place.WAITS;
         } finally {
             lock.unlock();
         }
-        start(peer, task);
     }
 
     private void start(String peer, TransferTask first) {
@@ -75,8 +94,17 @@ public final class SubmitQueues {
                 threads.execute(() -> runAndGoOn(peer, turn));
                 return;
             } catch (RejectedExecutionException | OutOfMemoryError e) { // the latter: no thread
-                task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer");
+                failForThread(task);
             }
+        }
+    }
+
+    /// Whatever those who follow it throw: the next one's turn must come.
+    private static void failForThread(TransferTask task) {
+        try {
+            task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer");
+        } catch (RuntimeException | Error e) {
+            report("a failed transfer was not told", e);
         }
     }
 
@@ -92,7 +120,15 @@ public final class SubmitQueues {
         try {
             task.run();
         } catch (Throwable t) { // its outcome is there; the next one's turn must come
-            LoopReport.WARN.log(LOG, "a transfer left its thread with an error", t);
+            report("a transfer left its thread with an error", t);
+        }
+    }
+
+    private static void report(String what, Throwable failure) {
+        try {
+            LoopReport.WARN.log(LOG, what, failure);
+        } catch (RuntimeException | Error _) { // its text, used for the first time, takes memory
+            Thread.onSpinWait();
         }
     }
 
@@ -100,7 +136,7 @@ public final class SubmitQueues {
         lock.lock();
         try {
             Queue queue = queues.get(peer);
-            TransferTask task = queue == null ? null : queue.waiting.poll();
+            TransferTask task = queue == null || closed ? null : queue.waiting.poll();
             if (task == null) {
                 leave(peer);
             }
