@@ -161,7 +161,7 @@ final class P2pScheduler implements SchedulerConnector {
             if (!tail) {
                 release(tracked, receive);
             }
-            // Last: a load that this throws for is not to be planned.
+            // Last: where this throws, the load is not planned.
             loads.add(
                     new P2pPlan.Load(
                             load.id(),

@@ -47,8 +47,8 @@ record RankParts(
         this.<T>onLoop(work).accept(value);
     }
 
-    /// Made ahead, for any thread: does as [#postUntilDone] and needs memory for the queue only,
-    /// for which it waits.
+    /// Runs `work` on the loop as [#postUntilDone] does, from any thread. Made ahead: a call takes
+    /// memory for an entry of the queue only, for which it waits.
     <T> Consumer<T> onLoop(Consumer<? super T> work) {
         BiConsumer<T, T> once = (value, _) -> work.accept(value);
         Consumer<T> repeated = value -> untilDone(once, value, value);

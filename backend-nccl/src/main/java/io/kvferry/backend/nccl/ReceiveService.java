@@ -321,7 +321,8 @@ final class ReceiveService {
             drop(arrival);
             end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
-            loads.put(load.id(), arrival); // first: without memory for it nothing is loaded
+            loads.put(
+                    load.id(), arrival); // first: where this throws, nobody has claimed the arrival
             arrival.load = load;
             if (arrival.state == State.STAGED) {
                 arrival.expiry.cancel();

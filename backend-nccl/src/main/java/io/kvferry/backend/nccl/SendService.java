@@ -280,7 +280,7 @@ final class SendService implements StepPushes.Pushes {
         if (source != null && source.sending == null) {
             serve(source, new WaitingPulls.Asked(asker, pull, bytes));
         } else if (source != null && pull.grant().equals(source.grant)) {
-            source.asker = asker;
+            source.askedBy(asker);
         } else {
             waiting.await(new WaitingPulls.Asked(asker, pull, bytes));
         }
@@ -344,7 +344,7 @@ final class SendService implements StepPushes.Pushes {
             }
             return;
         }
-        source.asker = request.asker();
+        source.askedBy(request.asker());
         source.askerGone = false;
         begin(source, request.pull().grant(), request.pull().address(), transfer.counts());
     }
@@ -419,10 +419,12 @@ final class SendService implements StepPushes.Pushes {
         endHold(source, new Completion.Failed(lost, List.of()), lost);
     }
 
+    /// Once for each pull: what follows may lack memory, and is done again then.
     private void reply(Source source, PeerMessage message) {
         var asker = source.asker;
-        if (asker != null) {
+        if (asker != null && !source.answered) {
             asker.answer(message.encode());
+            source.answered = true;
         }
     }
 

@@ -34,6 +34,9 @@ final class Source {
     /// Who hears how it ended.
     SideChannel.@Nullable Asker asker;
 
+    /// Whether it has heard.
+    boolean answered;
+
     boolean askerGone;
     boolean revoked;
     boolean released;
@@ -52,6 +55,11 @@ final class Source {
         this.tails = plan.blocks();
         this.push = null;
         this.hold = plan.id();
+    }
+
+    void askedBy(SideChannel.Asker other) {
+        asker = other;
+        answered = false;
     }
 
     String transfer() {

@@ -37,6 +37,7 @@ import java.util.function.Consumer;
 /// Threading: any thread; nothing is called back under the lock.
 final class Exchanges implements DealerConnection.Listener, SharedDealer.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Exchanges.class);
+    private static final String NO_THREAD = "no thread to ask it";
 
     /// How often shared connections are looked at, at least.
     private static final long LONGEST_LOOK = TimeUnit.SECONDS.toNanos(5);
@@ -207,7 +208,8 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         try {
             var _ = Thread.ofVirtual().name(name + "-shared").start(connection::run);
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            connection.fail("no thread to ask it: " + e);
+            connection.fail(NO_THREAD); // first: the log takes memory
+            LoopReport.WARN.log(LOG, "{}: no thread to ask {}", name, connection.address(), e);
         }
     }
 
@@ -257,8 +259,8 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         try {
             var _ = Thread.ofVirtual().name(name + "-exchange").start(connection::run);
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            LOG.debug("{}: no thread to ask {}", name, exchange.address(), e);
-            connection.end(ErrorCode.INTERNAL, "no thread to ask it");
+            connection.end(ErrorCode.INTERNAL, NO_THREAD); // first: the log takes memory
+            LoopReport.WARN.log(LOG, "{}: no thread to ask {}", name, exchange.address(), e);
         }
     }
 

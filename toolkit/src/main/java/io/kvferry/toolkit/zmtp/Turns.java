@@ -4,14 +4,13 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.zmtp.SideChannel.Carriage;
 import io.kvferry.toolkit.zmtp.SideChannel.Turn;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
@@ -94,7 +93,7 @@ final class Turns {
 
     /// The exchanges of one kind with one prefiller.
     private static final class Line {
-        private final Deque<Exchange> waiting = new ArrayDeque<>();
+        private final GrowSafeQueue<Exchange> waiting = new GrowSafeQueue<>();
         private int open;
 
         boolean idle() {

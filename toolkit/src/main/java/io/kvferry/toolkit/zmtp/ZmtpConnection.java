@@ -5,6 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.net.ClosingAside;
 
 import org.jspecify.annotations.Nullable;
@@ -15,10 +16,8 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.RejectedExecutionException;
@@ -63,7 +62,7 @@ final class ZmtpConnection implements AutoCloseable {
     private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
-    private final Deque<ZmtpStream.Frame> unsent = new ArrayDeque<>();
+    private final GrowSafeQueue<ZmtpStream.Frame> unsent = new GrowSafeQueue<>();
     private long unsentBytes;
     private long sharedBytes;
     private boolean writing;

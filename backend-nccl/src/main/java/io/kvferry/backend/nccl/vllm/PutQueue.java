@@ -189,14 +189,21 @@ final class PutQueue {
             LoopReport.ERROR.log(LOG, "putting to {} failed", peer, e);
             try {
                 link.drop(); // the decoder may wait for a tensor, and would take another for it
-                failAll(Failure.of(e));
             } finally {
-                lock.lock();
-                try {
-                    running = false;
-                } finally {
-                    lock.unlock();
-                }
+                endAll(Failure.of(e));
+            }
+        }
+    }
+
+    private void endAll(Failure why) {
+        try {
+            failAll(why);
+        } finally {
+            lock.lock();
+            try {
+                running = false;
+            } finally {
+                lock.unlock();
             }
         }
     }

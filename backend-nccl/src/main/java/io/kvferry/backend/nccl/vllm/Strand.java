@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.vllm;
 
+import io.kvferry.toolkit.bounded.GrowSafeQueue;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.util.ArrayDeque;
-import java.util.Deque;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
@@ -23,7 +22,7 @@ final class Strand {
     private final int most;
     private final ThreadFactory threads;
     private final ReentrantLock lock = new ReentrantLock();
-    private final Deque<Runnable> waiting = new ArrayDeque<>();
+    private final GrowSafeQueue<Runnable> waiting = new GrowSafeQueue<>();
     private boolean running;
 
     /// @param most pieces that may wait
@@ -50,7 +49,7 @@ final class Strand {
             start();
             return true;
         } catch (RuntimeException | Error e) { // no memory for a thread, for one
-            var _ = waiting.removeLastOccurrence(work);
+            var _ = waiting.remove(work);
             LoopReport.WARN.log(LOG, "{}: no thread for a piece of work", name, e);
             return false;
         } finally {

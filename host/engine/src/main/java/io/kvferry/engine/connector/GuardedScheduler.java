@@ -33,7 +33,7 @@ import java.util.function.Supplier;
 ///
 /// @param <H> the half's interface
 public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
-    /// What the report completed is lost, and nobody says it again.
+    /// What the report completed is lost: no half repeats it.
     private static final Failure NOT_SETTLED =
             new Failure(ErrorCode.INTERNAL, "a report could not be settled");
 
@@ -124,16 +124,21 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
     final MergedReport settle(MergedReport report) {
         var target = active();
         if (target instanceof SchedulerHalf.Composite composite) {
-            var settled =
-                    guard(
-                            "",
-                            "settle",
-                            () -> Optional.of(composite.settle(report)),
-                            Optional.<MergedReport>empty());
-            if (settled.isEmpty()) {
-                defects.giveUp(NOT_SETTLED);
+            boolean settled = false;
+            try {
+                var answer =
+                        guard(
+                                "",
+                                "settle",
+                                () -> Optional.of(composite.settle(report)),
+                                Optional.<MergedReport>empty());
+                settled = answer.isPresent();
+                return answer.orElse(report);
+            } finally {
+                if (!settled) { // also where there was no memory to say so
+                    defects.giveUp(NOT_SETTLED);
+                }
             }
-            return settled.orElse(report);
         }
         if (target != null) {
             guard("", "onReport", () -> target.onReport(report));

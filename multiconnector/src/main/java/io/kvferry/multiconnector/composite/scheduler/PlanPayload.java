@@ -21,7 +21,7 @@ final class PlanPayload {
         opened.add(open);
     }
 
-    /// One of those that the next plan opens is none. Needs no memory.
+    /// Takes a part out of the next plan: its child did not take it. Needs no memory.
     void notOpened(TransferId part) {
         for (int i = opened.size() - 1; i >= 0; i--) {
             if (opened.get(i).part().equals(part)) {

@@ -37,7 +37,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     /// A rank that has opened a half wakes the engine; this is for a wake-up that gets lost.
     private static final Duration ASK_AGAIN = Duration.ofMillis(50);
 
-    /// What the report completed is lost, and nobody says it again.
+    /// What the report completed is lost: no half repeats it.
     private static final Failure NOT_SETTLED =
             new Failure(ErrorCode.INTERNAL, "a report could not be settled");
 
@@ -74,7 +74,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     private final List<ChildSlot<C>> slots = new ArrayList<>();
     private Introduction introduction = Introduction.NONE;
 
-    /// Whether the ranks execute what the slots want of them.
+    /// Whether this step's plan was made; else the ranks execute an empty one.
     private boolean planned;
 
     /// When ranks that are opening a half have to be asked at the latest.
@@ -181,7 +181,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     /// @return completions that are no part of anything the composite has open, the engine's to
     ///   judge; the caller's list
     List<Completion> settle(MergedReport report, OpenGroups groups) {
-        if (!planned) { // it threw, and the ranks have executed an empty plan
+        if (!planned) { // buildPlan threw, and the ranks have executed an empty plan
             slots.forEach(ChildSlot::notTold);
         }
         boolean idle = ReportSplitter.nothing(report);
@@ -233,17 +233,22 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
 
     private MergedReport settle(int child, MergedReport own) {
         if (half(child) instanceof SchedulerHalf.Composite composite) {
-            var settled =
-                    guard.call(
-                            child,
-                            "settle",
-                            "",
-                            Optional.<MergedReport>empty(),
-                            () -> Optional.of(composite.settle(own)));
-            if (settled.isEmpty()) {
-                guard.giveUp(child, NOT_SETTLED);
+            boolean settled = false;
+            try {
+                var answer =
+                        guard.call(
+                                child,
+                                "settle",
+                                "",
+                                Optional.<MergedReport>empty(),
+                                () -> Optional.of(composite.settle(own)));
+                settled = answer.isPresent();
+                return answer.orElse(own);
+            } finally {
+                if (!settled) { // also where there was no memory to say so
+                    guard.giveUp(child, NOT_SETTLED);
+                }
             }
-            return settled.orElse(own);
         }
         guard.run(child, "onReport", "", () -> half(child).onReport(own));
         return own;

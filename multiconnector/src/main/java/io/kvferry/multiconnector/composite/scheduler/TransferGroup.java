@@ -42,7 +42,7 @@ class TransferGroup {
         open.put(part.id(), part);
     }
 
-    /// The part is none.
+    /// Forgets a part that its child did not take.
     final void remove(Part part) {
         open.remove(part.id());
     }
