@@ -138,7 +138,7 @@ final class MooncakeTransfer implements Transfer {
         return completion.isDone() ? Optional.of(completion.join()) : Optional.empty();
     }
 
-    /// Cancels again where it was cancelled before: that may have failed for want of memory.
+    /// Cancels again where it was cancelled before: that may have failed for lack of memory.
     @Override
     public boolean cancel() {
         boolean cancels =

@@ -41,7 +41,7 @@ class HandOverShortOfHeapTest {
     @ParameterizedTest
     @ValueSource(strings = {"GET", "PUT", "PUT_ASYNC"})
     void losesNothingWhicheverAllocationFails(String mode) throws Exception {
-        sweep(mode, 2000);
+        sweep(mode, 8000);
     }
 
     private void sweep(String mode, int step) throws Exception {

@@ -6,7 +6,7 @@ import org.slf4j.Logger;
 
 import java.util.Arrays;
 
-/// Log messages of threads that must go on after a failure. What failed may have been for want of
+/// Log messages of threads that must go on after a failure. What failed may have been for lack of
 /// memory, of which a message takes some as well: what logging throws ends here. Arguments come one
 /// by one, because the array of a variable number of them would be made by the caller.
 public enum LoopReport {

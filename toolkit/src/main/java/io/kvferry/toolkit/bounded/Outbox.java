@@ -73,7 +73,7 @@ public final class Outbox {
         }
     }
 
-    /// All that waits, in one report. Where this throws, for want of memory, it waits for the next.
+    /// All that waits, in one report. Where this throws, for lack of memory, it waits for the next.
     public StepReport report(long step, Payload payload) {
         lock.lock();
         try {

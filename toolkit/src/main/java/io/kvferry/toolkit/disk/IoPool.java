@@ -159,7 +159,7 @@ public final class IoPool<T extends IoTask> {
     }
 
     /// Wakes all idle threads. With the monitor held, and with no list of them made: a thread that
-    /// is not woken here for want of memory would never leave.
+    /// is not woken here for lack of memory would never leave.
     private void wakeAll() {
         wakeAll(idleReaders);
         wakeAll(idleHelpers);

@@ -23,7 +23,7 @@ import java.util.concurrent.locks.LockSupport;
 ///
 /// A process that is out of file descriptors, memory or threads loses single connections, not the
 /// port: the loop backs off and goes on. A listening socket that somebody else closed (an interrupt
-/// does) is bound again to the same address. A thread that ends all the same, for want of memory to
+/// does) is bound again to the same address. A thread that ends all the same, for lack of memory to
 /// survive with, is replaced.
 ///
 /// Threading: one platform thread accepts and hands over, and one that all loops share looks after

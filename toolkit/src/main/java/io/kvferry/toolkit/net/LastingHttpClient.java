@@ -24,7 +24,7 @@ public final class LastingHttpClient implements AutoCloseable {
 
     /// The client for the next request. Once this is closed, one that refuses it.
     ///
-    /// @throws java.io.UncheckedIOException when a new one cannot be made, such as for want of file
+    /// @throws java.io.UncheckedIOException when a new one cannot be made, such as for lack of file
     ///   descriptors
     public HttpClient now() {
         HttpClient last = client;

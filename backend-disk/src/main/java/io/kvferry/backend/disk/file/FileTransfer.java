@@ -49,7 +49,7 @@ final class FileTransfer implements Transfer, Runnable {
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
     private final boolean[] moved;
 
-    /// For a failure that cannot be described, for want of memory most likely.
+    /// For a failure that cannot be described, for lack of memory most likely.
     private final TransferOutcome unaccounted;
 
     private volatile boolean taken;

@@ -93,7 +93,7 @@ public final class BlockStore implements AutoCloseable {
         return open(config, StoreListener.NONE, core, Level.INFO);
     }
 
-    /// Releases the core where the store cannot be opened, for want of memory too.
+    /// Releases the core where the store cannot be opened, for lack of memory too.
     private static BlockStore open(
             StoreConfig config, StoreListener listener, StoreCore core, Level level) {
         BlockStore store = null;

@@ -98,7 +98,7 @@ final class Evictor {
                 return Room.NONE;
             }
             return reused ? Room.WITH_FILE : Room.MADE;
-        } finally { // also where something threw, such as for want of memory
+        } finally { // also where something threw, such as for lack of memory
             if (reserved && !made) {
                 core.catalog().release(bytes);
             }
@@ -190,7 +190,7 @@ final class Evictor {
                 answered = true;
             } finally { // until then lookups that see the file do not count
                 catalog.evicted();
-                if (!answered) { // such as for want of memory: the file may be there
+                if (!answered) { // such as for lack of memory: the file may be there
                     catalog.kept(victim, bytes, System.nanoTime(), victim.stamp());
                 }
             }

@@ -21,7 +21,7 @@ final class IoWorker implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
 
-    /// For a request whose failure cannot be described, for want of memory most likely.
+    /// For a request whose failure cannot be described, for lack of memory most likely.
     private static final BlockResult NO_MEMORY =
             BlockResult.Failed.of(ErrorCode.NO_MEMORY, "no memory to serve the request");
 

@@ -417,7 +417,7 @@ class EvictionTest {
         } while (calls.count() != before);
     }
 
-    /// Such as for want of memory, in the middle of a deletion.
+    /// Such as for lack of memory, in the middle of a deletion.
     @Test
     void seesTheFileOfAnotherProcessThatItEvictedItselfAfterADeletionThatThrew() {
         var calls = new FaultInjectingCalls(FileCalls.ofPlatform());

@@ -35,7 +35,7 @@ public final class EncoderScheduler {
     private final List<EncodeTask> encodes = new ArrayList<>();
     private int budget;
 
-    /// A request that cannot go on for want of an item.
+    /// A request that cannot go on for lack of an item.
     public record Broken(String requestId, Failure failure) {}
 
     /// @param rows of the encoder cache

@@ -193,7 +193,7 @@ final class RequestLifecycle {
         return loading.size;
     }
 
-    /// Waiting requests that had to start over for want of blocks.
+    /// Waiting requests that had to start over for lack of blocks.
     int preemptedCount() {
         return preempted;
     }

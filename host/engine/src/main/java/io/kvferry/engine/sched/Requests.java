@@ -134,7 +134,7 @@ public final class Requests {
         return live.isEmpty();
     }
 
-    /// Fails those that cannot go on for want of an item.
+    /// Fails those that cannot go on for lack of an item.
     void failBroken() {
         for (var broken : encoders.takeBroken()) {
             var request = live.get(broken.requestId());

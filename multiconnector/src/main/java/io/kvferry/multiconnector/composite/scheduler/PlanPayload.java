@@ -55,7 +55,7 @@ final class PlanPayload {
 
     /// Packs the children's plans and drains what gathered. What is over is told with the next plan
     /// that has anything else to say: nobody waits for it. What is revoked was opened by this plan.
-    /// Where it throws, for want of memory, all waits for the next plan.
+    /// Where it throws, for lack of memory, all waits for the next plan.
     Payload encode(Payload[] plans) {
         if (opened.isEmpty() && changes.isEmpty() && CompositePayload.ofChildren(plans).isEmpty()) {
             return Payload.EMPTY;

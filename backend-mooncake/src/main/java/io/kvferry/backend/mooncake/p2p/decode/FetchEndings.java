@@ -137,7 +137,7 @@ final class FetchEndings implements AutoCloseable {
         fetch.fail(failure);
         fetch.outstanding().clear();
         settleIfDone(fetch);
-        if (!fetch.pull().release()) { // last: for want of memory it is not counted
+        if (!fetch.pull().release()) { // last: for lack of memory it is not counted
             outbox.count("mooncake_num_failed_recvs");
         }
     }
@@ -168,7 +168,7 @@ final class FetchEndings implements AutoCloseable {
             fences.close(id(fetch), window, problem -> loop.post(closed, problem));
             begun = true;
         } finally {
-            if (!begun) { // for want of memory: to be called again
+            if (!begun) { // for lack of memory: to be called again
                 fetch.unfence();
             }
         }
@@ -268,7 +268,7 @@ final class FetchEndings implements AutoCloseable {
         }
     }
 
-    /// Called again where it threw for want of memory.
+    /// Called again where it threw for lack of memory.
     private void tell(TransferId id, Fetch fetch) {
         if (fetch.isWritten() && fetch.isCutShort()) {
             exposed.add(fetch);

@@ -56,7 +56,7 @@ public final class ReadWindow implements AutoCloseable {
     public record Source(PeerId peer, byte[] metadata) {}
 
     /// A read from before it starts: nobody may take the blocks away under one that could not be
-    /// noted for want of memory.
+    /// noted for lack of memory.
     private static final class Read {
         private volatile @Nullable Transfer transfer;
 

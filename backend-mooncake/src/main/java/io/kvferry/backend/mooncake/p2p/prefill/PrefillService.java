@@ -218,7 +218,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             });
             noted = true;
         } finally {
-            if (!noted) { // for want of memory
+            if (!noted) { // for lack of memory
                 room.give(asker.host(), cost);
             }
         }

@@ -89,7 +89,7 @@ final class PrefillSlots {
         var asks = List.copyOf(slot.waiting());
         var hold = Optional.of(send.hold());
         holds.put(send.hold(), slot); // before it serves: a revocation must find it
-        // Nothing from here on throws for want of memory before all are passed on.
+        // Nothing from here on throws for lack of memory before all are passed on.
         slot.ready(hold, send.blocks());
         slot.waiting().clear();
         // All count before the first one ends, or the hold would end under the others.
@@ -275,7 +275,7 @@ final class PrefillSlots {
         }
     }
 
-    /// Called again where it threw for want of memory.
+    /// Called again where it threw for lack of memory.
     private void tell(PrefillSlot slot, TransferId hold) {
         if (slot.done()) {
             var reason = "this transfer has been fetched already";

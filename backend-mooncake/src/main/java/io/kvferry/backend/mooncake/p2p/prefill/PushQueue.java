@@ -33,7 +33,7 @@ import java.util.function.Consumer;
 /// does not hold them up. Hosts share them in the same way, whatever their decoders call
 /// themselves. So there may be twice as many for a while.
 ///
-/// Every job ends, also one that could not be begun for want of memory: a hold ends only after all
+/// Every job ends, also one that could not be begun for lack of memory: a hold ends only after all
 /// of its jobs.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.

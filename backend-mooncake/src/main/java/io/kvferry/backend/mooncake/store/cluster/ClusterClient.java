@@ -209,7 +209,7 @@ final class ClusterClient {
         }
     }
 
-    /// Runs work until it returns. What it throws, such as an Error for want of memory, may pass:
+    /// Runs work until it returns. What it throws, such as an Error for lack of memory, may pass:
     /// it is run again after a pause.
     ///
     /// @param endsWithin waits for a time; true when there is nothing more to do

@@ -258,7 +258,7 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
-    /// What failed for want of memory may fail to be logged for the same reason: without this
+    /// What failed for lack of memory may fail to be logged for the same reason: without this
     /// thread nothing would ever be evicted again.
     private static void report(Throwable failure) {
         try {

@@ -122,7 +122,7 @@ final class Puts {
     }
 
     /// Gives an object a place in a segment and in the table, and tells the caller. Where any of
-    /// this fails, also for want of memory on the heap, nothing is left of the object. Under the
+    /// this fails, also for lack of memory on the heap, nothing is left of the object. Under the
     /// lock of its shard.
     ///
     /// @return false without room

@@ -207,7 +207,7 @@ final class OwnerCalls {
 
     /// Sends the objects from `from` on, as many as can be had at a time.
     ///
-    /// @return the first one that was left out for want of staging memory, or how many there are
+    /// @return the first one that was left out for lack of staging memory, or how many there are
     private int get(
             OwnerSession session,
             List<String> keys,

@@ -112,7 +112,7 @@ final class BucketWriter implements AutoCloseable {
             ended = true;
             return rc;
         } finally {
-            if (!ended && !stuck) { // such as for want of memory
+            if (!ended && !stuck) { // such as for lack of memory
                 uncertain = true;
                 uncertain = run(() -> cleanUp(bucket), 1) != 0;
             }

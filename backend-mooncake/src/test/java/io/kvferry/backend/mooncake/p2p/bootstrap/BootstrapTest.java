@@ -195,7 +195,7 @@ class BootstrapTest {
     /// More of them than calls are worked on at a time.
     @Test
     void callersThatStopInTheMiddleHoldUpNobodyAndAreDropped() throws Exception {
-        // The limit is that of whoever stands still for want of a processor, too.
+        // The limit is that of whoever stands still for lack of a processor, too.
         try (var patient = BootstrapServer.start("127.0.0.1", 0, Duration.ofSeconds(60));
                 var hasty = BootstrapServer.start("127.0.0.1", 0, Duration.ofMillis(300))) {
             var halves = new ArrayList<Socket>();

@@ -332,7 +332,7 @@ class PrefillServiceTest {
         }
     }
 
-    /// A decoder to which answers cannot be sent, for want of memory, say.
+    /// A decoder to which answers cannot be sent, for lack of memory, say.
     private static final class Unreachable implements SideChannel.Asker {
         private final String host;
         private final List<String> tried = new ArrayList<>();

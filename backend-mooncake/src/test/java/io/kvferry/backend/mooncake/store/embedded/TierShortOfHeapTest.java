@@ -29,8 +29,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
-/// As [ShortOfHeapTest], over a disk tier: whichever allocation fails, no object stays pinned, no
-/// staging memory is lost, and what can be read has the right bytes.
+/// As [EmbeddedShortOfHeapTest], over a disk tier: whichever allocation fails, no object stays
+/// pinned, no staging memory is lost, and what can be read has the right bytes.
 class TierShortOfHeapTest {
     @TempDir Path root;
 

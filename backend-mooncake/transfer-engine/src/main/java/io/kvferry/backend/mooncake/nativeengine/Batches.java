@@ -153,7 +153,7 @@ final class Batches {
         }
     }
 
-    /// Run again where it threw for want of memory, and goes on where it was.
+    /// Run again where it threw for lack of memory, and goes on where it was.
     private void poll() {
         long pause = SHORTEST_PAUSE;
         while (!stopped) {

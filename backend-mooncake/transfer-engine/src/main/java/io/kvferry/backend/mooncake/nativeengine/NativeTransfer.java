@@ -138,7 +138,7 @@ final class NativeTransfer implements EngineTransfer {
     }
 
     /// Looks at the tasks that are not known to be terminal; true when the batch is freed. Called
-    /// again where it threw for want of memory.
+    /// again where it threw for lack of memory.
     ///
     /// @param status room for one status
     /// @throws KvFerryException when the library breaks its contract

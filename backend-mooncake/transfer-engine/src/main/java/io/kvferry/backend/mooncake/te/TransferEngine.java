@@ -83,7 +83,7 @@ public interface TransferEngine extends AutoCloseable {
 
     /// As [#submit(EngineRequest)], for a caller that must hear of the end.
     ///
-    /// @param follow called with the transfer before it starts. Where this throws, for want of
+    /// @param follow called with the transfer before it starts. Where this throws, for lack of
     ///   memory, nothing starts
     /// @return what `follow` returned
     <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow);

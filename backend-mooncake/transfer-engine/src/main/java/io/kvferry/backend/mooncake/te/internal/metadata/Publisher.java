@@ -77,7 +77,7 @@ public final class Publisher implements AutoCloseable {
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is being withdrawn, its last change is not published", segmentName);
         } finally {
-            if (!done) { // for want of memory: the next change is scheduled
+            if (!done) { // for lack of memory: the next change is scheduled
                 scheduled.set(false);
             }
         }

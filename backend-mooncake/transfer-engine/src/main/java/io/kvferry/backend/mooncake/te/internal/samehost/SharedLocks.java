@@ -52,7 +52,7 @@ final class SharedLocks implements AutoCloseable {
                 done = true;
                 return opened;
             } finally {
-                if (!done) { // for want of memory, in the map as well
+                if (!done) { // for lack of memory, in the map as well
                     OPEN.remove(path);
                     file.close();
                 }

@@ -28,7 +28,7 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class SharedRegions {
     private static final Logger LOG = LoggerFactory.getLogger(SharedRegions.class);
 
-    /// A file that cannot be mapped, for want of a handle for example, is tried again after this.
+    /// A file that cannot be mapped, for lack of a handle for example, is tried again after this.
     private static final long AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final SharedFolder folder;
@@ -224,7 +224,7 @@ public final class SharedRegions {
         } finally {
             mapping.unlock();
         }
-        if (!unused.isEmpty()) { // for want of a thread
+        if (!unused.isEmpty()) { // for lack of a thread
             unmap(unused);
         }
     }

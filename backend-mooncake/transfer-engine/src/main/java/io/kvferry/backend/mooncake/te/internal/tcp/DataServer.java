@@ -33,7 +33,7 @@ import java.util.concurrent.locks.LockSupport;
 /// Accepts data connections and keeps them open. A host that has as many as are free, or the host
 /// that has the most at the bound, gets one more only for one of its own that rests: first one that
 /// has sent the beginning of a request, then the one that has rested longest. If none rests, the
-/// newcomer is dropped. A connection that cannot be served for want of memory or threads is closed,
+/// newcomer is dropped. A connection that cannot be served for lack of memory or threads is closed,
 /// and the port goes on.
 ///
 /// Threading: one platform thread accepts, each connection has one: they are on the latency path.

@@ -79,7 +79,7 @@ public final class Staging {
             spare.addFirst(pair);
             kept = true;
         } finally {
-            if (!kept) { // for want of memory; the collector frees it
+            if (!kept) { // for lack of memory; the collector frees it
                 made.decrementAndGet();
             }
         }

@@ -280,7 +280,7 @@ public final class Wire implements AutoCloseable {
             socket.resetOnClose();
         } catch (IOException e) {
             LOG.debug("closed already, or never connected: {}", e.toString());
-        } finally { // also for want of memory
+        } finally { // also for lack of memory
             end();
         }
     }
@@ -312,7 +312,7 @@ public final class Wire implements AutoCloseable {
         } catch (IOException e) {
             LOG.debug("cannot be stopped: {}", e.toString());
         } finally {
-            if (!ending) { // also for want of memory
+            if (!ending) { // also for lack of memory
                 abort();
             }
         }
@@ -356,7 +356,7 @@ public final class Wire implements AutoCloseable {
         }
     }
 
-    /// What others hold of it, also where closing failed for want of memory.
+    /// What others hold of it, also where closing failed for lack of memory.
     private void forget() {
         watchdog.forget(this);
         clock.rest();

@@ -242,13 +242,13 @@ final class LanePool {
     }
 
     /// Ends lanes that the peer has closed, and those that have rested for long; also one that
-    /// cannot be looked at, such as for want of memory.
+    /// cannot be looked at, such as for lack of memory.
     ///
     /// @param shortest lanes that have rested for less are left alone
     /// @param longest those that have rested for more end
     void sweep(Duration shortest, Duration longest) {
         long now = System.nanoTime();
-        List<Lane> rested = new ArrayList<>(most); // all of them: none is lost for want of memory
+        List<Lane> rested = new ArrayList<>(most); // all of them: none is lost for lack of memory
         slots.forEach(lane -> {
             if (now - lane.restingSince >= shortest.toNanos() && slots.removeAny(lane)) {
                 rested.add(lane); // also one that was used since, at this very moment

@@ -274,7 +274,7 @@ public final class Peer {
             try {
                 fit = !lane.used || !isOutOfStep(lane.wire, job.write());
             } finally {
-                if (!fit) { // or nobody could look, for want of memory
+                if (!fit) { // or nobody could look, for lack of memory
                     giveBack(lane, false);
                 }
             }
@@ -423,7 +423,7 @@ public final class Peer {
                 }
             } finally {
                 opening.end(channel);
-                if (!connected) { // also for want of memory
+                if (!connected) { // also for lack of memory
                     channel.close();
                 }
             }

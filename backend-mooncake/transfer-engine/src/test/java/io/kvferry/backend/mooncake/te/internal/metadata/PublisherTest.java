@@ -27,7 +27,7 @@ class PublisherTest {
         return new SegmentDirectory(config, new HandshakeClient(SOON, SOON, 1 << 20), document);
     }
 
-    /// A document that is not published for want of memory would name buffers that have gone.
+    /// A document that is not published for lack of memory would name buffers that have gone.
     @Test
     void whatFailsForWantOfMemoryIsPublishedLater() throws Exception {
         var tries = new AtomicInteger();

@@ -27,7 +27,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// The beginning and the end of puts at an owner whose heap has some bytes left, from none to
 /// enough, so that allocations fail one after the other. The owner reuses no memory of a put that
 /// its session has not ended: whichever fails, the session ends it later.
-class ShortOfHeapTest {
+class OwnerShortOfHeapTest {
     @TempDir Path root;
 
     @ParameterizedTest

@@ -57,7 +57,7 @@ import java.util.Set;
 /// to enough, so that its allocations fail one after the other. Whichever fails, the call throws,
 /// which the engine knows to deal with, or the load and the hold end; and no child goes on with
 /// what has ended for the engine.
-class ShortOfHeapTest {
+class CompositeShortOfHeapTest {
     @TempDir Path root;
 
     /// Calls in which something was lost once.
@@ -71,7 +71,7 @@ class ShortOfHeapTest {
     @ParameterizedTest
     @EnumSource(Call.class)
     void losesNothingInSmallSteps(Call call) throws Exception {
-        sweep(call, 16);
+        sweep(call, 48);
     }
 
     private void sweep(Call call, int step) throws Exception {

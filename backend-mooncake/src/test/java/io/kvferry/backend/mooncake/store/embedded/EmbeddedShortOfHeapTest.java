@@ -30,7 +30,7 @@ import java.util.stream.IntStream;
 /// Each call of the embedded store in a process whose heap has some bytes left, from none to
 /// enough, so that allocations of the call fail one after the other. Whichever fails, no memory of
 /// a segment is lost, and the books of the heap end at zero.
-class ShortOfHeapTest {
+class EmbeddedShortOfHeapTest {
     @TempDir Path root;
 
     @ParameterizedTest

@@ -40,7 +40,7 @@ import java.util.stream.IntStream;
 /// Loads of large files are not here: one lost the handle of its file. The cause is not known for
 /// certain; a system call that is not compiled yet takes memory for its answer, and where there is
 /// none the handle that was opened is not known, nor whether a close was made.
-class ShortOfHeapTest {
+class BlockStoreShortOfHeapTest {
     @TempDir Path root;
 
     /// Calls in which something was lost once.

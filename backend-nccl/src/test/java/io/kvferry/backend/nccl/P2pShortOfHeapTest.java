@@ -48,7 +48,7 @@ import java.util.concurrent.locks.LockSupport;
 /// that allocations of the loop fail one after the other. Whichever fails, every load and every
 /// hold ends once, nothing is written into the blocks of a load that has ended, and nothing of the
 /// rank is lost.
-class ShortOfHeapTest {
+class P2pShortOfHeapTest {
     @TempDir Path root;
 
     /// Some of the calls in which something was lost once.
@@ -61,7 +61,7 @@ class ShortOfHeapTest {
     @ParameterizedTest
     @EnumSource(Call.class)
     void losesNothingInSmallSteps(Call call) throws Exception {
-        sweep(16, call);
+        sweep(48, call);
     }
 
     private void sweep(int step, Call... calls) throws Exception {
