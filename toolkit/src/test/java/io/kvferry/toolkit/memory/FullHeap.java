@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicReference;
 public final class FullHeap {
     private static final int ARRAY_HEADER = 16;
     private static final byte[] NOTHING = {};
+    private static final int MOST_SWEEPS = 10;
     private static final String FAILURES = "failures: ";
 
     private FullHeap() {}
@@ -131,6 +132,7 @@ public final class FullHeap {
     /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, until it
     /// is done three times in turn. With a step of 16 an allocation fails once unless what was
     /// allocated before and is garbage by then makes room for it; a larger step passes over more.
+    /// Begins anew, some times, where nothing has failed: garbage of other threads made room.
     ///
     /// @param most bytes after which it must be done
     /// @return how often it was not done
@@ -138,6 +140,19 @@ public final class FullHeap {
         var ballast = new ArrayDeque<byte[]>(1 << 17);
         var reserve = new AtomicReference<byte[]>();
         tried(1 << 20, reserve, ballast, trial); // with memory for all: classes are loaded
+        int failed = 0;
+        for (int sweeps = 0; failed == 0 && sweeps < MOST_SWEEPS; sweeps++) {
+            failed = sweepOnce(step, most, reserve, ballast, trial);
+        }
+        return failed;
+    }
+
+    private static int sweepOnce(
+            int step,
+            int most,
+            AtomicReference<byte[]> reserve,
+            ArrayDeque<byte[]> ballast,
+            Trial trial) {
         int failed = 0;
         int done = 0;
         for (int left = 0; done < 3; left += step) {
