@@ -8,6 +8,7 @@ import com.sun.management.ThreadMXBean;
 
 import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.block.FleetKey;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
@@ -28,6 +29,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
+import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
 import java.util.SplittableRandom;
@@ -99,8 +101,9 @@ class ScanTest {
             await(listed);
             other.clear();
             var clear = Thread.ofPlatform().start(store::clear);
+            var limit = Deadline.in(Duration.ofSeconds(60));
             while (clear.getState() != Thread.State.BLOCKED) { // by the scan
-                assertThat(clear.isAlive()).isTrue();
+                assertThat(clear.isAlive() && !limit.passed()).as("waits for the scan").isTrue();
                 Thread.sleep(1);
             }
             go.countDown();
