@@ -37,6 +37,7 @@ public final class FullHeap {
                                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                                 "-Xmx" + heapMegabytes + "m",
                                 "-XX:+UseSerialGC",
+                                "-XX:TieredStopAtLevel=1",
                                 "--enable-native-access=ALL-UNNAMED",
                                 "-cp",
                                 System.getProperty("java.class.path"),

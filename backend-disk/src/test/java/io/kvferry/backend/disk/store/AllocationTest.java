@@ -16,6 +16,7 @@ import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -34,14 +35,14 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
 /// Saves, evictions and loads make no garbage once everything has been used once.
+@Tag("optimized")
 class AllocationTest {
     private static final int BLOCKS = 32;
     private static final int SAMPLES = 100;
 
     /// Of a store without a fleet's key. A single object per call would be more. In code of the
     /// first compiler every call into libc makes one of 40 bytes: the JDK's `checkCaptureSegment`
-    /// takes a slice of the memory for errno. The optimizing compiler leaves it out, but in a JVM
-    /// that has run other tests before perhaps not everywhere.
+    /// takes a slice of the memory for errno. The optimizing compiler leaves it out.
     private static final long PLAIN = 23;
 
     /// Of a store with a fleet's key: `Mac.doFinal` answers a new array of 32 bytes, also where it

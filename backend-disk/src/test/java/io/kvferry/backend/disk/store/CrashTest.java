@@ -31,16 +31,31 @@ class CrashTest {
     @ParameterizedTest
     @CsvSource({"AUTO, die", "OFF, die", "OFF, over"})
     @Timeout(300)
+    void leavesAllOrNothingWhenItDiesBeforeOneCallInFourOfASave(DirectIo direct, String mode)
+            throws Exception {
+        dieBefore(direct, mode, (int) (System.nanoTime() % 4) + 1, 4);
+    }
+
+    @ParameterizedTest
+    @CsvSource({"AUTO, die", "OFF, die", "OFF, over"})
+    @Tag("soak")
+    @Timeout(600)
     void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave(DirectIo direct, String mode)
             throws Exception {
+        dieBefore(direct, mode, 1, 1);
+    }
+
+    /// Dies before the first of these calls, before that `stride` behind it, and so on, until a
+    /// save makes fewer calls.
+    private void dieBefore(DirectIo direct, String mode, int first, int stride) throws Exception {
         var durability = Durability.STRICT; // makes every call that the others make, and more
         boolean finished = false;
-        for (int call = 1; !finished; call++) {
+        for (int call = first; !finished; call += stride) {
             Path folder = root.resolve("call" + call);
             Process child = StoreChild.start(folder, durability, direct, mode, call);
             int code = child.waitFor();
             finished = code == 0;
-            assertThat(code).isIn(0, StoreChild.DIED_AT_CALL);
+            assertThat(code).as("exit code, call %d", call).isIn(0, StoreChild.DIED_AT_CALL);
             int whole = verify(folder, durability);
             if (finished) {
                 assertThat(whole).isEqualTo(1);
