@@ -40,14 +40,6 @@ final class EngineChild {
     /// on one data-centre GPU.
     static final String TOKEN_TIME = "50us";
 
-    /// Where both engines get a request at once, P's connector works while P waits.
-    private static final Duration LOOK_BESIDE = Duration.ofMillis(1);
-
-    /// Where D gets it when P is done, this much is added to the hand-off.
-    private static final Duration LOOK_BEFORE = Duration.ofNanos(200_000);
-
-    private static final String TRANSFER_ID = "transfer_id";
-
     private EngineChild() {}
 
     /// @param args config JSON of the connector, tokens of the longest prompt, `verify` option of
@@ -121,10 +113,7 @@ final class EngineChild {
             throw new IllegalStateException("not served: " + outcome);
         }
         int loaded = finished.usage().cachedTokens();
-        Engines.awaitIdle(
-                engine,
-                Deadline.in(LIMIT),
-                params.containsKey(TRANSFER_ID) ? LOOK_BESIDE : LOOK_BEFORE);
+        Engines.awaitIdle(engine, Deadline.in(LIMIT));
         var idle = EngineProcess.Moment.now();
         System.out.println(new EngineProcess.Report(begun, ended.join(), idle, loaded).line());
     }

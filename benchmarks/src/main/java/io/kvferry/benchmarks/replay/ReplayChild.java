@@ -64,7 +64,7 @@ final class ReplayChild {
             throw new IllegalStateException("not served: " + outcome);
         }
         // In the trace whoever continues a prompt does so minutes later.
-        Engines.awaitIdle(engine, Deadline.in(LIMIT), Duration.ofMillis(1));
+        Engines.awaitIdle(engine, Deadline.in(LIMIT));
         return finished.usage().cachedTokens() / (BlockCut.TOKENS * cut.blocks());
     }
 
