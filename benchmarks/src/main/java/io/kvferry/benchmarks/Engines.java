@@ -6,30 +6,33 @@ import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.spi.Deadline;
 
-import java.time.Duration;
 import java.util.concurrent.locks.LockSupport;
 
 /// What benchmarks do with engines of their own.
 public final class Engines {
-    /// Between two looks at an engine's figures. New code looks for tens of microseconds: every 200
-    /// us a look took a quarter of a first hand-off's save.
-    private static final Duration LOOK = Duration.ofMillis(1);
+    /// Between two looks at an engine's figures: a sixteenth of the time waited, but no less and no
+    /// more than this. In new code a look costs more than a hundred microseconds of processor time.
+    private static final long LEAST_LOOK_NANOS = 500_000;
+
+    private static final long MOST_LOOK_NANOS = 3_000_000;
 
     private Engines() {}
 
-    /// Waits until no connector holds or reads a block any more, and up to a millisecond longer.
+    /// Waits until no connector holds or reads a block any more, and up to 3 ms longer.
     ///
     /// @throws IllegalStateException when the limit came first
     public static void awaitIdle(Engine engine, Deadline limit) {
         // The figures of the step that ended the request are out when the next step runs.
         engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
+        long began = System.nanoTime();
         for (var now = engine.stats();
                 now.held() > 0 || now.leasedBlocks() > 0;
                 now = engine.stats()) {
             if (limit.passed()) {
                 throw new IllegalStateException("blocks are still held: " + now);
             }
-            LockSupport.parkNanos(LOOK.toNanos());
+            long waited = System.nanoTime() - began;
+            LockSupport.parkNanos(Math.clamp(waited / 16, LEAST_LOOK_NANOS, MOST_LOOK_NANOS));
         }
     }
 }
