@@ -26,6 +26,7 @@ import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.HeapPause;
 import io.kvferry.toolkit.bounded.LastingLoop;
 import io.kvferry.toolkit.bounded.LoopReport;
 
@@ -55,11 +56,6 @@ final class MooncakeTransferBackend implements TransferBackend {
     private static final int SEND_QUEUE = 4096;
     private static final Duration NOTIFY_LIMIT = Duration.ofSeconds(10);
     private static final Duration LISTEN = Duration.ofMillis(200);
-
-    /// Of what needs memory for a notification: five seconds in all.
-    private static final int MOST_ATTEMPTS = 500;
-
-    private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
 
     private final BackendContext context;
     private final BackendCapabilities capabilities;
@@ -143,10 +139,10 @@ final class MooncakeTransferBackend implements TransferBackend {
             try {
                 return Notifications.decode(notification);
             } catch (OutOfMemoryError e) {
-                if (attempt == MOST_ATTEMPTS || closed.get()) {
+                if (closed.get()) {
                     throw e;
                 }
-                LockSupport.parkNanos(PAUSE_NANOS);
+                HeapPause.after(attempt, e);
             }
         }
     }
@@ -393,10 +389,10 @@ final class MooncakeTransferBackend implements TransferBackend {
                     notDelivered(why);
                     return;
                 } catch (OutOfMemoryError e) {
-                    if (attempt == MOST_ATTEMPTS || closed.get()) {
+                    if (closed.get()) {
                         throw e;
                     }
-                    LockSupport.parkNanos(PAUSE_NANOS);
+                    HeapPause.after(attempt, e);
                 }
             }
         }

@@ -6,6 +6,7 @@ import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.HeapPause;
 import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -15,7 +16,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.Map;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
@@ -35,11 +35,6 @@ record RankParts(
         P2pSettings settings,
         Outbox outbox) {
     private static final Logger LOG = LoggerFactory.getLogger(RankParts.class);
-
-    /// Of work that needs memory: five seconds in all.
-    private static final int MOST_ATTEMPTS = 500;
-
-    private static final long PAUSE_NANOS = 10_000_000;
 
     /// Runs work on the loop, and repeats it while there is no memory for it. For work that is not
     /// requested again, and that may run twice.
@@ -62,11 +57,11 @@ record RankParts(
                 work.accept(first, second);
                 return;
             } catch (OutOfMemoryError e) {
-                if (attempt == MOST_ATTEMPTS) {
+                if (HeapPause.isLast(attempt)) {
                     LoopReport.ERROR.log(LOG, "no memory for the end of a transfer", e);
                     return;
                 }
-                LockSupport.parkNanos(PAUSE_NANOS);
+                HeapPause.after(attempt, e);
             }
         }
     }

@@ -11,7 +11,6 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /// One named thread that runs what others post, in order: the owner of a service's state.
@@ -33,11 +32,6 @@ public final class SerialLoop implements AutoCloseable {
             Math.min(256L << 20, Runtime.getRuntime().maxMemory() / PART_OF_HEAP);
 
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
-
-    /// Of queueing a piece of own work: five seconds in all.
-    static final int MOST_ATTEMPTS = 500;
-
-    private static final long PAUSE_NANOS = 10_000_000;
 
     private final ThreadPoolExecutor executor;
     private final FairRoom room = new FairRoom(MAX_OFFERED, MAX_OFFERED_BYTES);
@@ -78,10 +72,7 @@ public final class SerialLoop implements AutoCloseable {
                 LOG.debug("work after close dropped: {}", e.toString());
                 return;
             } catch (OutOfMemoryError e) {
-                if (attempt == MOST_ATTEMPTS) {
-                    throw e;
-                }
-                LockSupport.parkNanos(PAUSE_NANOS);
+                HeapPause.after(attempt, e);
             }
         }
     }

@@ -61,7 +61,7 @@ class SerialLoopTest {
             refusals.set(Integer.MAX_VALUE);
             assertThatThrownBy(() -> loop.post(done::countDown))
                     .isInstanceOf(OutOfMemoryError.class);
-            assertThat(refusals).hasValue(Integer.MAX_VALUE - SerialLoop.MOST_ATTEMPTS);
+            assertThat(refusals).hasValue(Integer.MAX_VALUE - HeapPause.MOST_ATTEMPTS);
         }
     }
 

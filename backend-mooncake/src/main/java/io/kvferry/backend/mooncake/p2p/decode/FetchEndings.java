@@ -9,6 +9,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.toolkit.bounded.FairRoom;
+import io.kvferry.toolkit.bounded.HeapPause;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -17,7 +18,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /// The open loads of a decoder rank and their ends: a load is reported when nobody writes its
@@ -25,11 +25,6 @@ import java.util.function.Consumer;
 ///
 /// Threading: the decode loop; [#close] when that has ended.
 final class FetchEndings implements AutoCloseable {
-    /// Of a step for which there is no memory: five seconds in all.
-    private static final int MOST_ATTEMPTS = 500;
-
-    private static final long PAUSE_NANOS = 10_000_000;
-
     private final SideChannel channel;
     private final SerialLoop loop;
     private final FetchRequests requests;
@@ -81,16 +76,6 @@ final class FetchEndings implements AutoCloseable {
             }
         }
         return true;
-    }
-
-    /// Nobody else takes the next step towards the end of a load, so this waits for memory.
-    ///
-    /// @param lack why the step was not taken
-    private static void pause(int attempt, OutOfMemoryError lack) {
-        if (attempt == MOST_ATTEMPTS) {
-            throw lack;
-        }
-        LockSupport.parkNanos(PAUSE_NANOS);
     }
 
     /// The load must end: it is reported when nobody writes its blocks any more.
@@ -183,7 +168,7 @@ final class FetchEndings implements AutoCloseable {
                 conclude(fetch);
                 return;
             } catch (OutOfMemoryError e) {
-                pause(attempt, e);
+                HeapPause.after(attempt, e);
             }
         }
     }
@@ -198,7 +183,7 @@ final class FetchEndings implements AutoCloseable {
                 settle(fetch);
                 return;
             } catch (OutOfMemoryError e) {
-                pause(attempt, e);
+                HeapPause.after(attempt, e);
             }
         }
     }
@@ -263,7 +248,7 @@ final class FetchEndings implements AutoCloseable {
                 tell(id, fetch);
                 return;
             } catch (OutOfMemoryError e) {
-                pause(attempt, e);
+                HeapPause.after(attempt, e);
             }
         }
     }

@@ -8,6 +8,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.bounded.HeapPause;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.bounded.SerialLoop;
@@ -17,7 +18,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.BiConsumer;
 
 /// The transfers of one rank's prefills: pairs those that are done with the decoder workers that
@@ -38,11 +38,6 @@ final class PrefillSlots {
 
     /// Of longer transfer ids, which clients may choose, nothing is kept when they have ended.
     private static final int LONGEST_KEPT = 1024;
-
-    /// Of telling the end of a hold: five seconds in all.
-    private static final int MOST_ATTEMPTS = 500;
-
-    private static final long PAUSE_NANOS = 10_000_000;
 
     /// In vLLM's words.
     private static final Failure LATE =
@@ -267,10 +262,7 @@ final class PrefillSlots {
                 tell(slot, hold);
                 return;
             } catch (OutOfMemoryError e) { // nobody else says that the hold has ended
-                if (attempt == MOST_ATTEMPTS) {
-                    throw e;
-                }
-                LockSupport.parkNanos(PAUSE_NANOS);
+                HeapPause.after(attempt, e);
             }
         }
     }
