@@ -75,8 +75,7 @@ final class Guard {
         return defects.get(child).takeTooMany();
     }
 
-    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null, or is
-    /// off.
+    /// Calls a child. Returns `otherwise` when the child throws, returns null, or is off.
     <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
         if (off[child]) {
             return otherwise;

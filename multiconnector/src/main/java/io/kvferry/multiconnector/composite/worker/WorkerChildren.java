@@ -188,7 +188,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         throw new IllegalStateException("opened already, as " + incarnation);
     }
 
-    /// On a thread of its own.
+    /// Opens a half and registers the cache with it. Runs on a separate thread.
     private C opened(int child, long incarnation) {
         var half = opener.open(child, incarnation);
         try {
