@@ -88,7 +88,7 @@ public final class CachedReader {
         return cached >= bytes;
     }
 
-    /// In the memory phase: reads all behind the header, as long as there is time.
+    /// In the memory phase: reads everything after the header; stops when the deadline passes.
     private boolean readPayload(
             RangeList list,
             IoTask task,
@@ -106,7 +106,7 @@ public final class CachedReader {
             long payload = Math.clamp(payloadEnd - at, 0, PIECE_BYTES);
             long listed = scatter.list(list, payload, segments, unwanted);
             if (at + listed >= payloadEnd) {
-                list.add(padding, end - at - listed); // to see that it is there
+                list.add(padding, end - at - listed); // verifies the file length
             }
             long got = task.deadlineNanos() - System.nanoTime() > 0 ? read(list, handle, at) : 0;
             if (got <= 0) {

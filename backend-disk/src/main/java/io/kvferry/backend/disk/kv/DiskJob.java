@@ -57,8 +57,8 @@ final class DiskJob implements BlockCallback {
     /// What the job failed for; null while no file has failed.
     private @Nullable Failure failure;
 
-    /// @param whenRoom called from I/O threads when the store may take more
-    /// @param whenEnded called, from any thread and perhaps more than once, when the job has ended
+    /// @param whenRoom called from I/O threads when the store's queue has room again
+    /// @param whenEnded called from any thread, possibly more than once, when the job has ended
     DiskJob(
             DiskPlan.Move move,
             boolean load,
@@ -148,7 +148,8 @@ final class DiskJob implements BlockCallback {
     public void completed(long tag, BlockResult result) {
         try {
             if (load && result.failedWith(ErrorCode.TIMEOUT)) {
-                store.suppress(files.get((int) tag).key(), begun); // the scheduler may be elsewhere
+                // Suppress here too: the scheduler half, which also does so, may be in another process.
+                store.suppress(files.get((int) tag).key(), begun);
             }
         } finally { // also when the catalog cannot grow
             end((int) tag, result);

@@ -113,7 +113,7 @@ final class BlockReader implements BlockSearch.Finder {
             }
         }
         if (!task.leaveIo()) {
-            if (got < 0 && Errno.isMedium((int) -got)) { // most media try for longer than that
+            if (got < 0 && Errno.isMedium((int) -got)) { // devices retry for long
                 catalog.readFailed(key.digest(), System.nanoTime());
                 unreadable((int) -got, key.digest());
             }

@@ -176,7 +176,7 @@ final class Evictor {
                 catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
                 continue;
             }
-            KeyDigest told = core.toTell(victim); // nobody would tell later
+            KeyDigest told = core.toTell(victim); // allocate before evicting
             if (!catalog.evict(victim, bytes)) {
                 continue; // gone or used meanwhile
             }
