@@ -30,10 +30,10 @@ final class SharedDealer {
     /// Requests that are handed to the connection ahead of what the peer has read.
     private static final long MOST_AHEAD_BYTES = 1 << 20;
 
-    /// A peer that owes answers and says nothing is asked for a sign of life after this,
+    /// A peer that owes answers and is silent for this long is pinged.
     private static final Duration QUIET = Duration.ofSeconds(10);
 
-    /// and taken for lost when none comes within this.
+    /// A pinged peer counts as lost when it has been silent for this long.
     private static final Duration LONGEST_QUIET = Duration.ofSeconds(60);
 
     private final String address;
@@ -303,10 +303,10 @@ final class SharedDealer {
         return carried;
     }
 
-    /// Looks whether it is still of use: ends it when it has carried nothing for so long, or when a
-    /// peer that owes answers gives no sign of life.
+    /// Periodic check: ends the connection when it has carried nothing for `restNanos`, or when a
+    /// peer that owes answers does not respond to pings.
     ///
-    /// @return false when it is to be closed
+    /// @return false when the connection must be closed
     boolean look(long now, long restNanos) {
         lock.lock();
         try {

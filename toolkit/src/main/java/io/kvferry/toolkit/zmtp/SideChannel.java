@@ -29,10 +29,10 @@ import java.util.function.Consumer;
 /// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask peers.
 /// It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
 ///
-/// The protocol is written out here because the one library for it that needs no native code,
-/// JeroMQ 0.6.0, dies or spins for ever on a few bytes of anybody who can connect, lets strangers
-/// take 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not let
-/// its decoder be replaced (`setDecoder` is for raw sockets).
+/// The protocol is implemented here because JeroMQ 0.6.0, the only library without native code,
+/// crashes or spins on a few malformed bytes from any client, lets unauthenticated clients allocate
+/// 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not allow its
+/// decoder to be replaced (`setDecoder` is for raw sockets).
 ///
 /// With vLLM each exchange has a connection for itself. Exchanges of two kvferry ends share one, if
 /// both want that: [#exchange] offers it, [Requests#shares] accepts it.
@@ -134,12 +134,11 @@ public final class SideChannel implements AutoCloseable {
         /// There will be no more answers. Not called after the last answer.
         void onLost(Failure failure);
 
-        /// The request is about to leave: the peer may hear of it from now on. Called each time
-        /// that it is handed to a connection, before any answer, on the thread that sends it; must
-        /// not block.
+        /// The request is about to be sent; from now on the peer may see it. Called each time it is
+        /// handed to a connection, before any answer, on the sending thread. Must not block.
         default void onLeaving() {}
 
-        /// As [#onLost], in its place where the peer has heard nothing of the request and will not.
+        /// Called instead of [#onLost] when the request was not and will not be sent.
         default void onNotSent(Failure failure) {
             onLost(failure);
         }
@@ -174,14 +173,16 @@ public final class SideChannel implements AutoCloseable {
 
     /// An exchange that has begun.
     public interface Call {
-        /// Its answers are not wanted any more. On a shared connection [Answers#onLost] hears so,
-        /// and the prefiller too, when the request has been sent; it is sent in any case, so that
-        /// the prefiller can let go of what it keeps for it. On a connection of its own the
-        /// exchange goes on, as with vLLM's. Nothing happens where it is over.
+        /// The answers are no longer wanted.
+        ///
+        /// On a shared connection, [Answers#onLost] is called. The request is sent even so, if
+        /// necessary, and then cancelled, so that the prefiller can release what it holds for it.
+        /// On a connection of its own, the exchange continues, as with vLLM. Does nothing if the
+        /// exchange has ended.
         void cancel();
 
-        /// The request is not to be sent any more: where it has not left, [Answers#onNotSent] hears
-        /// so. Nothing happens where it has, or where the exchange is over.
+        /// Prevents an unsent request from being sent; [Answers#onNotSent] is then called. Does
+        /// nothing if it has been sent or the exchange has ended.
         void withdraw();
     }
 
@@ -378,9 +379,9 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// @param listener hears the address of a prefiller to which no connection is left, where the
-    ///   last one carried nothing when it ended: whether the prefiller is still there shows with
-    ///   the next exchange only. Called on threads of the channel.
+    /// @param listener gets the address of a prefiller when the last connection to it ends while
+    ///   idle. Whether the prefiller is still alive shows only with the next exchange. Called on
+    ///   threads of the channel
     public void onIdleEnd(Consumer<String> listener) {
         exchanges.onIdleEnd(listener);
     }

@@ -42,9 +42,9 @@ final class ZmtpConnection implements AutoCloseable {
     /// Unsent bytes of one connection.
     private static final long MOST_UNSENT_BYTES = 2L * SideChannel.MAX_MESSAGE_BYTES;
 
-    /// Of these, what a connection may have in any case. The rest comes from a budget that all
-    /// connections share, so that peers who do not read take neither all memory nor the room of
-    /// those who do.
+    /// Unsent bytes that every connection may hold. More comes from a budget shared by all
+    /// connections, so that peers that do not read exhaust neither the memory nor the share of
+    /// other peers.
     static final long OWN_UNSENT_BYTES = 16 << 10;
 
     private static final int MOST_UNSENT = 1 << 14;
@@ -199,10 +199,10 @@ final class ZmtpConnection implements AutoCloseable {
         return post(0, message, true);
     }
 
-    /// As [#send], but on the calling thread, which waits until the peer has room for it; where
-    /// another thread is sending the message is queued.
+    /// As [#send], but on the calling thread, which blocks until the peer has room. If another
+    /// thread is sending, the message is queued.
     ///
-    /// @param limit after which a peer that does not read loses the connection
+    /// @param limit after which the connection of a peer that does not read is closed
     /// @return as [#send]
     boolean sendHere(byte[] message, Duration limit) {
         lock.lock();
@@ -260,7 +260,7 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
-    /// As [#send], but where there is no room the connection goes on, and the message does not.
+    /// As [#send], but if there is no room the message is dropped and the connection stays open.
     boolean offer(byte[] message) {
         return post(0, message, false);
     }
