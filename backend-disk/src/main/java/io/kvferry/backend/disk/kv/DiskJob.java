@@ -148,7 +148,7 @@ final class DiskJob implements BlockCallback {
     public void completed(long tag, BlockResult result) {
         try {
             if (load && result.failedWith(ErrorCode.TIMEOUT)) {
-                // Suppress here too: the scheduler half, which also does so, may be in another process.
+                // Suppress here too: the scheduler half may be in another process.
                 store.suppress(files.get((int) tag).key(), begun);
             }
         } finally { // also when the catalog cannot grow
