@@ -17,12 +17,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A DEALER's connection to one prefiller that all exchanges with it share, see [ExchangeFrame].
-/// Each of them ends for itself: by its last answer, by its time limit, or when it is given up; the
-/// prefiller hears of the latter two. With the connection all end.
+/// A DEALER connection to one prefiller, shared by all exchanges with it, see [ExchangeFrame]. Each
+/// exchange ends independently: by its last answer, its time limit or cancellation; the prefiller
+/// is told of the latter two. If the connection ends, all its exchanges end.
 ///
-/// A peer that does not share connections is found out by the handshake; nothing was sent to it
-/// then.
+/// The handshake detects a peer that does not share connections, before anything is sent.
 ///
 /// Threading: [#run] on a virtual thread of its own, which reads until the end; the rest from any
 /// thread.
@@ -319,7 +318,7 @@ final class SharedDealer {
                 return !closed;
             }
             long quiet = Math.min(now - made.lastHeard(), now - since);
-            // Not before it was asked: after a pause of this process answers may lie unread.
+            // Only after a ping: when this process was paused, answers may be waiting unread.
             silent = asked && quiet >= LONGEST_QUIET.toNanos();
             if (quiet < QUIET.toNanos()) {
                 asked = false;

@@ -44,7 +44,7 @@ import java.util.function.Consumer;
 public final class SideChannel implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SideChannel.class);
 
-    /// Largest message taken; a larger one costs its sender the connection.
+    /// Largest accepted message; the connection of a peer that sends a larger one is closed.
     static final int MAX_MESSAGE_BYTES = 16 << 20;
 
     private static final int BACKLOG = 512;
@@ -78,8 +78,8 @@ public final class SideChannel implements AutoCloseable {
             return answer(message);
         }
 
-        /// Whether the request is handed over on a thread that is its connection's own, so that it
-        /// may be answered within [Requests#onRequest] also where that waits.
+        /// Whether the request is handled on a thread dedicated to its connection, so that
+        /// [Requests#onRequest] may block until it has the answer.
         default boolean hasThread() {
             return false;
         }
@@ -109,8 +109,8 @@ public final class SideChannel implements AutoCloseable {
         /// A message came. Messages of one asker come one after the other.
         void onRequest(Asker asker, byte[] message);
 
-        /// The asker's connection is over, or it has given its request up: nobody waits for answers
-        /// any more.
+        /// The asker's connection has ended, or it has cancelled the request: answers are no longer
+        /// needed.
         default void onGone(Asker asker) {}
 
         /// Whether a decoder's requests may share a connection. Each must end with [Asker#last]
@@ -126,7 +126,7 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// Takes what comes of an exchange; never two calls at a time, but for [#onLeaving].
+    /// Callbacks of an exchange; never called concurrently, except [#onLeaving].
     public interface Answers {
         /// An answer came.
         Reading onAnswer(byte[] message);
@@ -153,10 +153,10 @@ public final class SideChannel implements AutoCloseable {
         GIVE_UP
     }
 
-    /// How long an exchange takes. Each kind has turns of its own, so that what is answered at once
-    /// never waits behind what is not.
+    /// How long the peer may take to answer. Each kind has its own limits and queues, so that
+    /// requests with an immediate answer never wait behind slow ones.
     public enum Turn {
-        /// Answered when something has come about at the peer.
+        /// Answered when some event has happened at the peer.
         LONG,
         /// Answered at once, or not at all.
         SHORT
@@ -273,12 +273,11 @@ public final class SideChannel implements AutoCloseable {
         throw last;
     }
 
-    /// Sends a request over a connection that nothing else uses meanwhile, and hands its answers
-    /// on.
+    /// Sends a request over a connection used by nothing else meanwhile, and passes its answers on.
     ///
-    /// @param connectLimit from its turn until the connection stands; a limited number of requests
-    ///   to one prefiller is open at a time, and the others wait for `answerLimit` at most
-    /// @param answerLimit from the connection, and then from each answer, to the next
+    /// @param connectLimit from the exchange's turn until it is connected. The number of open
+    ///   requests per prefiller is limited; others wait for their turn, for at most `answerLimit`
+    /// @param answerLimit from connecting to the first answer, and between two answers
     public void exchange(
             String address,
             byte[] request,
@@ -348,8 +347,8 @@ public final class SideChannel implements AutoCloseable {
         return DealerSocket.connect(name, address, terms, deadline, clock, connecting);
     }
 
-    /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the
-    /// channel closes first.
+    /// Runs `action` on the channel's timer thread after at least `delay`. Dropped when the channel
+    /// closes first.
     public Timer after(Duration delay, Runnable action) {
         try {
             var scheduled =
@@ -406,7 +405,7 @@ public final class SideChannel implements AutoCloseable {
         clock.shutdownNow();
     }
 
-    /// The border to callbacks: a defect in one must not end the channel for everybody.
+    /// Runs a callback and catches everything: a bug in one must not end the channel.
     public static void guard(String name, Runnable callback) {
         try {
             callback.run();

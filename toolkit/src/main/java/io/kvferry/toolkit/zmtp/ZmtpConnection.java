@@ -25,11 +25,11 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A ZMTP connection after its handshake. Messages are single frames; one of several is dropped,
-/// alone.
+/// A ZMTP connection after its handshake. Messages are single frames; a multipart message is
+/// dropped.
 ///
-/// Threading: [#receive] from one thread; the rest from any. What is sent leaves on a virtual
-/// thread that lives while there is something to send.
+/// Threading: [#receive] from one thread; the rest from any. A virtual thread sends queued
+/// messages; it exists while there are any.
 final class ZmtpConnection implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ZmtpConnection.class);
 
@@ -241,8 +241,8 @@ final class ZmtpConnection implements AutoCloseable {
         return !closed;
     }
 
-    /// Whether the connection stands, as far as this end knows, and nothing has come that nobody
-    /// has read. Not while another thread receives.
+    /// Whether the connection is open, as far as this end knows, and has no unread input. Must not
+    /// be called while another thread receives.
     boolean isQuiet() {
         if (closed || stream.hasUnread()) {
             return false;
