@@ -14,10 +14,10 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// A JVM on the class path of this one that answers each line with a line, first with `READY`, and
-/// ends with its input.
+/// A JVM with the class path of this one. It prints `READY` once it accepts requests, then answers
+/// each input line with one line, and exits when its input ends.
 ///
-/// Threading: one thread; a line is sent when the one before was answered.
+/// Threading: one thread; send the next line only after the previous answer.
 public final class ChildJvm implements AutoCloseable {
     private static final String READY = "READY";
 
@@ -101,7 +101,7 @@ public final class ChildJvm implements AutoCloseable {
         }
     }
 
-    /// Its input ends, and so does it.
+    /// Closes the child's input, which makes it exit.
     @Override
     public void close() {
         try {

@@ -14,8 +14,8 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.invoke.MethodHandle;
 import java.util.OptionalLong;
 
-/// Processor time of a process in nanoseconds, by `clock_gettime`. What the JDK and `/proc` tell
-/// comes in steps of 10 ms.
+/// CPU time of a process in nanoseconds, from `clock_gettime`, because the JDK and `/proc` report
+/// it in steps of 10 ms.
 ///
 /// Threading: any thread.
 final class CpuClock {

@@ -10,15 +10,15 @@ import java.util.concurrent.locks.LockSupport;
 
 /// What benchmarks do with engines of their own.
 public final class Engines {
-    /// Between two looks at an engine's figures: a sixteenth of the time waited, but no less and no
-    /// more than this. In new code a look costs more than a hundred microseconds of processor time.
+    /// Bounds of the polling interval, which is a sixteenth of the time waited so far. In code that
+    /// is not compiled yet, one poll costs more than 100 us of CPU time.
     private static final long LEAST_LOOK_NANOS = 500_000;
 
     private static final long MOST_LOOK_NANOS = 3_000_000;
 
     private Engines() {}
 
-    /// Waits until no connector holds or reads a block any more, and up to 3 ms longer.
+    /// Waits until no connector holds or reads a block; polls at most 3 ms too late.
     ///
     /// @throws IllegalStateException when the limit came first
     public static void awaitIdle(Engine engine, Deadline limit) {

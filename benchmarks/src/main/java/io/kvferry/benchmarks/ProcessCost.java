@@ -12,7 +12,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 
-/// What this process has cost so far: what a busy machine does not change, or changes least.
+/// The cost of this process so far, in quantities that depend little on the load of the machine.
 ///
 /// @param cpuNanos processor time of all threads
 /// @param compileMillis of it, that of the compilers
@@ -51,8 +51,7 @@ public record ProcessCost(long cpuNanos, long compileMillis, long classes, long 
                         () -> process.info().totalCpuDuration().map(Duration::toNanos).orElse(0L));
     }
 
-    /// How often the threads that live now have given up a processor to wait for something; 0 where
-    /// that is not known.
+    /// Number of voluntary context switches of the live threads; 0 when not available.
     public static long waitsOfThreads() {
         long sum = 0;
         try (var tasks = Files.list(TASKS)) {

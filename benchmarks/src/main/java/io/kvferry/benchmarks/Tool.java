@@ -26,8 +26,8 @@ public final class Tool {
         return Optional.empty();
     }
 
-    /// Brings what was written to the medium, so that nobody pays for what another left; a store in
-    /// use keeps its directories in memory.
+    /// Syncs all file systems, so that one contender does not pay for another's dirty pages. A
+    /// store in use keeps its directories in memory.
     public static void sync() throws IOException, InterruptedException {
         run(Duration.ofMinutes(5), List.of("sync"));
     }

@@ -6,15 +6,15 @@ import io.kvferry.spi.Deadline;
 import java.time.Duration;
 import java.util.function.LongSupplier;
 
-/// Runs what is to be measured until the compilers of all JVMs that take part are done with it. On
-/// two processors the compilers compete with what is measured, and the first rounds would include
-/// their time.
+/// Repeats the measured step until the JIT compilers of all participating JVMs are idle. On a
+/// two-core machine they compete with the measured code, and the first rounds would include their
+/// time.
 public final class WarmUp {
     private static final Duration LONGEST = Duration.ofSeconds(30);
 
     private static final Duration LOOK = Duration.ofSeconds(1);
 
-    /// The compilers are done when they have compiled for less of the time of a look.
+    /// The compilers count as idle when they use less than this share of an observation interval.
     private static final double QUIET = 0.03;
 
     private WarmUp() {}
@@ -25,12 +25,11 @@ public final class WarmUp {
         void run() throws Exception;
     }
 
-    /// Repeats the step, and prints a line when the compilers were still busy after the longest
-    /// time.
+    /// Repeats the step; prints a line if the compilers were still busy at the time limit.
     ///
-    /// @param what is to be measured, for that line
-    /// @param least time that it takes: the compilers also rest before they begin
-    /// @param compileMillis for which the compilers of all JVMs have compiled so far
+    /// @param what name of the measurement, for that line
+    /// @param least shortest duration, because the compilers also pause before they start
+    /// @param compileMillis compilation time of all JVMs so far
     public static void until(String what, Duration least, LongSupplier compileMillis, Step step)
             throws Exception {
         var earliest = Deadline.in(least);

@@ -9,8 +9,9 @@ import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackends;
 
-/// The services of a host that knows plugins: beside what every plugin sees, composites find here
-/// how to select their children. Stays one when an engine puts itself behind it ([#with]).
+/// Host services with plugin selection: in addition to what every plugin gets, composites use it to
+/// select their children. [#with] returns another `ComposingHost`, so an engine can replace the
+/// event sink and wake-up without losing the factory.
 ///
 /// Threading: any thread.
 public final class ComposingHost implements HostServices {
@@ -22,10 +23,10 @@ public final class ComposingHost implements HostServices {
         this.services = services;
     }
 
-    /// The factory for connectors that are offered these services.
+    /// The connector factory of the given host services.
     ///
-    /// @param instance who asks, for the message
-    /// @throws KvFerryException UNAVAILABLE when `host` is not from a [Kvferry]
+    /// @param instance name of the caller, used in the error message
+    /// @throws KvFerryException UNAVAILABLE when `host` does not come from a [Kvferry]
     public static ConnectorFactory connectors(String instance, HostServices host) {
         if (host instanceof ComposingHost composing) {
             return composing.connectors();

@@ -9,9 +9,9 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 
-/// Turns a configuration into a selected connector: finds the provider, reads its options, asks
-/// whether it can work. Composites find it among the services of the host and select their children
-/// with it.
+/// Selects the connector for a configuration: finds the provider, validates its options, and checks
+/// that it can run on this platform. Composites get the factory from the host services and use it
+/// to select their children.
 ///
 /// Threading: any thread.
 public final class ConnectorFactory {

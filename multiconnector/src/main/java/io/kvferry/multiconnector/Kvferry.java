@@ -30,11 +30,13 @@ import java.util.TreeMap;
 /// }
 /// ```
 ///
-/// Close the halves first, then this: it closes the plugins' class loaders.
+/// Close the scheduler and worker halves before closing this object, which closes the plugins'
+/// class loaders.
 ///
 /// Threading: any thread.
 public final class Kvferry implements AutoCloseable {
-    /// Staging memory unless said otherwise; allocated when a plugin first asks for some.
+    /// Default size of the staging pool, in bytes. Allocated when a plugin first requests staging
+    /// memory.
     public static final long STAGING_BYTES = 256L << 20;
 
     private final Injector injector;
@@ -109,8 +111,8 @@ public final class Kvferry implements AutoCloseable {
         return connectors().ec(config);
     }
 
-    /// Frees the staging pool, telling who has not given back what it took, and closes the class
-    /// loaders of the plugin folder. Idempotent.
+    /// Frees the staging pool, reports leases that were not returned, and closes the class loaders
+    /// of the plugin folder. Idempotent.
     @Override
     public void close() {
         var staging = injector.getInstance(BuddyStagingPool.class);

@@ -11,12 +11,12 @@ import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
 
-/// Gathers the figures of what is made of parts, children of a composite or backends of the agent,
-/// over one step: those of a part under `part/name`.
+/// Collects the statistics of the parts of a whole (children of a composite, backends of an agent)
+/// over one step. Statistics of a part are named `part/name`.
 ///
 /// Threading: one thread.
 public final class PartFigures {
-    /// Names of one part whose text is kept, since the same few come with every step.
+    /// Most composed names cached per part; the same few names occur in every step.
     private static final int MOST_NAMES = 1_000;
 
     private final List<String> parts;

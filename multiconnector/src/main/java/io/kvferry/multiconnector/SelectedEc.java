@@ -14,8 +14,8 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.RankInfo;
 
-/// An encoder-cache connector that a configuration selected: found, its options valid, its platform
-/// there.
+/// An encoder-cache connector selected by a configuration: the provider was found, its options are
+/// valid, and the platform supports it.
 ///
 /// @param instance where it stands in the composition
 public record SelectedEc(

@@ -18,8 +18,8 @@ import io.kvferry.spi.memory.RankInfo;
 
 import java.nio.file.Path;
 
-/// A KV connector that a configuration selected: found, its options valid, its platform there;
-/// ready to open halves.
+/// A KV connector selected by a configuration: the provider was found, its options are valid, and
+/// the platform supports it. Opens the scheduler and worker halves.
 ///
 /// @param instance where it stands in the composition, e.g. `MultiConnector/disk`
 public record SelectedKv(

@@ -8,10 +8,10 @@ import java.util.ArrayList;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// TCP ports for tests that must know a port before it is bound, or that bind one again after a
-/// restart. They lie below those that kernels give to connections and to port 0, which could take
-/// one before the test has bound it. No process gets a port again until all others of its range
-/// have had their turn, and processes of about the same time have different ranges.
+/// TCP ports for tests that must know a port before it is bound, or that rebind one after a
+/// restart. They are below the ephemeral range, from which the kernel could take a port before the
+/// test binds it. A process reuses a port only after all others of its range, and processes started
+/// at about the same time use different ranges.
 ///
 /// Threading: any thread.
 public final class FreePorts {

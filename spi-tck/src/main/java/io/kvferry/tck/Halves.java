@@ -22,7 +22,7 @@ public final class Halves {
 
     private Halves() {}
 
-    /// Through bytes: halves may live in different processes.
+    /// Delivers the handshakes as copied bytes, because halves may live in different processes.
     public static void exchangeHandshakes(
             SchedulerHalf scheduler, List<? extends WorkerHalf> workers) {
         var handshakes = new ArrayList<Payload>();
@@ -36,7 +36,7 @@ public final class Halves {
         scheduler.onHandshakes(handshakes);
     }
 
-    /// What the engine is to act on.
+    /// Passes a report to the scheduler half and returns what the engine must act on.
     public static MergedReport settle(SchedulerHalf scheduler, MergedReport report) {
         if (scheduler instanceof SchedulerHalf.Composite composite) {
             return composite.settle(report);
@@ -45,8 +45,8 @@ public final class Halves {
         return report;
     }
 
-    /// Closes worker halves as an engine closes those that it has given up: on a thread of its own,
-    /// and again while one says that its threads may still touch the engine's memory.
+    /// Closes worker halves as an engine does after giving them up: on a separate thread, and
+    /// repeatedly while a half reports that its threads may still touch the engine's memory.
     public static void closeElsewhere(List<? extends WorkerHalf> workers) {
         var closing = new FutureTask<Void>(() -> workers.forEach(Halves::closeWhole), null);
         var thread = Thread.ofPlatform().name("closes-workers").start(closing);

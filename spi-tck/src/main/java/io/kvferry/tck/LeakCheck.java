@@ -17,15 +17,16 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
-/// What a plugin left behind: threads, and on Linux open files and sockets. Take a snapshot before,
-/// ask after.
+/// Detects leaked threads and, on Linux, leaked files and sockets. Take a snapshot before the test,
+/// check after it.
 ///
 /// Threading: immutable.
 public final class LeakCheck {
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
-    /// What is still there after so many looks, some milliseconds apart, and after [#LIMIT] is left
-    /// behind: a busy machine may let a single thread wait for seconds.
+    /// Number of checks, some milliseconds apart. A resource counts as leaked if it is still there
+    /// after all of them and after [#LIMIT]: on a busy machine a single thread may not run for
+    /// seconds.
     private static final int LOOKS = 200;
 
     private static final Duration LIMIT = Duration.ofSeconds(6);
@@ -53,9 +54,9 @@ public final class LeakCheck {
         this.files = files;
     }
 
-    /// The JVM opens a socket of its own with the first that a program opens, and keeps it: the JDK
-    /// puts it in the place of descriptors that are being closed. It must be in the first snapshot
-    /// already, or the first test of a plugin that speaks TCP is blamed for it.
+    /// When a program opens its first socket, the JVM opens one of its own and keeps it, to replace
+    /// descriptors that are being closed. It must be open before the first snapshot, or the first
+    /// test of a plugin with TCP would report it as a leak.
     private static void openTheSocketsOfTheJvm() {
         try (var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
                 var client = new Socket(server.getInetAddress(), server.getLocalPort());
@@ -72,8 +73,8 @@ public final class LeakCheck {
         return new LeakCheck(Thread.getAllStackTraces().keySet(), openFiles());
     }
 
-    /// Fails when there is more than in the snapshot, after giving ends already under way six
-    /// seconds and two hundred looks: while the machine pauses time passes and no thread ends.
+    /// Fails when there is more than in the snapshot. Resources that are being closed get six
+    /// seconds and two hundred checks: while the machine is paused, time passes but no thread ends.
     public void mustBeClean() {
         long end = System.nanoTime() + LIMIT.toNanos();
         var leaks = leaks();

@@ -5,7 +5,7 @@ import java.time.Duration;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
-/// Waits by stepping: time passes in a harness only when somebody steps it.
+/// Waits by running steps, because time in a harness advances only with its steps.
 public final class Patience {
     /// No call of a step may take longer.
     public static final Duration STEP_LIMIT = Duration.ofSeconds(10);

@@ -18,17 +18,16 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 import java.util.function.Predicate;
 
-/// A second copy of a plugin's classes in a class loader of its own, as a plugin folder makes it;
-/// and whether that class loader can be collected when the plugin is closed. It cannot while a
-/// thread, a thread local, a shutdown hook or a registry of the JDK still refers to one of its
-/// classes.
+/// A second copy of a plugin's classes in its own class loader, as for a plugin folder, and a check
+/// that this class loader can be garbage-collected once the plugin is closed. It cannot while a
+/// thread, a thread local, a shutdown hook or a JDK registry refers to one of its classes.
 public final class PluginCopy {
     private static final String CLEARS_SOFT_REFERENCES = "-XX:SoftRefLRUPolicyMSPerMB=0";
 
     private PluginCopy() {}
 
-    /// Loads the provider again, lets `life` open, use and close what it opens, and fails when the
-    /// class loader is still there after the limit.
+    /// Loads the provider again, runs `life`, which must close what it opens, and fails when the
+    /// class loader has not been collected within the limit.
     ///
     /// The JDK keeps some classes by soft references, which a JVM clears when it likes; skipped
     /// unless this one clears them at each collection (`-XX:SoftRefLRUPolicyMSPerMB=0`).

@@ -18,9 +18,9 @@ import java.util.List;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 
-/// Every case of the TCK, whichever family it belongs to, has a number that no other case has, so
-/// that a report, an issue or a page can name it: a letter for the group, a number, and a small
-/// letter where several cases belong to one behaviour.
+/// Every case of the TCK, of any family, has a unique number by which reports and issues can name
+/// it: a letter for the group, a number, and a lower-case letter where several cases belong to one
+/// behaviour.
 ///
 /// | letters | family |
 /// |---|---|

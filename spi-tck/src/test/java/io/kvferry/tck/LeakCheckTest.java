@@ -17,7 +17,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 
-/// In JVMs of their own, because only the first socket of a JVM makes the JDK open one for itself.
+/// Runs in separate JVMs, because the JDK opens a socket for itself only with the first socket of a
+/// JVM.
 @EnabledOnOs(OS.LINUX)
 class LeakCheckTest {
     @TempDir Path folder;

@@ -6,17 +6,18 @@ import io.kvferry.spi.memory.KvCacheSpec;
 
 import java.util.Objects;
 
-/// The engine that a connector is opened in; the same for all its halves but for the layers of
+/// The engine that opens a connector. All halves get the same values, except for the layers in
 /// [#cache].
 ///
-/// @param modelName how users and other systems name the model, for keys and messages; what tells
-///   two models apart is [CacheNamespace#model]
-/// @param cache of the pipeline stage that a worker half belongs to; a scheduler half sees that of
-///   the first. Groups agree on all stages in number, kind and block size, not in their layers
+/// @param modelName name of the model as users and other systems know it, for keys and messages.
+///   Not an identity; for that see [CacheNamespace#model]
+/// @param cache for a worker half, that of its pipeline stage; for the scheduler half, that of the
+///   first stage. All stages have the same number, kinds and block sizes of groups, but other
+///   layers
 /// @param worldSize number of worker ranks, each of which reports every transfer once
 /// @param dataParallelRank which replica of its model the engine is, 0 for the only one
-/// @param incarnation differs for every start of the engine, and whenever it opens its connectors
-///   anew
+/// @param incarnation differs for every start of the engine, and every time it reopens its
+///   connectors
 public record EngineInfo(
         String modelName,
         CacheNamespace namespace,

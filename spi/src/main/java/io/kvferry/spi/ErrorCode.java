@@ -107,7 +107,7 @@ public enum ErrorCode {
         return category;
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change by the caller.
     public boolean retryable() {
         return retryable;
     }

@@ -3,8 +3,8 @@ package io.kvferry.spi;
 
 import java.util.Objects;
 
-/// A failure as a value: what outcomes and reports carry, so that nobody can lose it by not
-/// catching.
+/// A failure as a value, as carried by outcomes and reports; unlike an exception it cannot go
+/// uncaught.
 public record Failure(ErrorCode code, String message) {
     private static final Failure NOT_DESCRIBED =
             new Failure(ErrorCode.NO_MEMORY, "no heap memory to describe a failure");
@@ -14,8 +14,9 @@ public record Failure(ErrorCode code, String message) {
         Objects.requireNonNull(message, "message");
     }
 
-    /// An exception as a value; one without an error code becomes [ErrorCode#INTERNAL]. Where there
-    /// is no memory for it, one that says so: what must be told of a failure can always be told.
+    /// Converts an exception; one without an error code becomes [ErrorCode#INTERNAL]. If memory
+    /// runs out meanwhile, returns a preallocated failure that says so, so the conversion itself
+    /// never fails.
     public static Failure of(Throwable thrown) {
         try {
             return thrown instanceof KvFerryException coded

@@ -44,15 +44,15 @@ public interface HostServices {
     /// The staging memory of this host: one pool, whichever class loader a plugin has.
     StagingPool stagingPool();
 
-    /// Says that the engine has a reason to step now: a worker half has something for the next
-    /// report, or a scheduler half would answer a lookup differently. An engine with nothing to
-    /// compute then need not step again and again to find out. Called after what it announces can
-    /// be taken, from any thread, any number of times; never blocks and never throws. One step may
-    /// answer several calls. A host that cannot be woken steps by the clock.
+    /// Asks the engine to run a step: a worker half has something to report, or a scheduler half
+    /// would now answer a lookup differently. Without it, an idle engine would have to poll. Call
+    /// it after the result can be collected, from any thread, any number of times. Never blocks,
+    /// never throws. One step may serve several calls. A host without wake-up support steps on a
+    /// timer.
     void wake();
 
-    /// These services with other events and another [#wake]: how an engine puts itself behind the
-    /// services that it was given. A host of a type of its own answers one of that type.
+    /// Returns these services with another event sink and wake-up; an engine uses it to put its own
+    /// in place. A host with its own implementation class returns that class.
     default HostServices with(EventSink events, Runnable engine) {
         return of(events, transfers(), stagingPool(), engine);
     }

@@ -3,10 +3,10 @@ package io.kvferry.spi;
 
 import java.util.Objects;
 
-/// The one exception of kvferry: unchecked, always with an [ErrorCode].
+/// The exception of kvferry: unchecked, always with an [ErrorCode].
 ///
-/// The message says what failed, where (function, peer, path, byte counts) and, where there is one,
-/// the mend. Asynchronous paths do not throw it; they carry the same code in a [Failure].
+/// The message says what failed, where (function, peer, path, byte counts), and how to fix it if
+/// that is known. Asynchronous paths do not throw it; they carry the same code in a [Failure].
 public final class KvFerryException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

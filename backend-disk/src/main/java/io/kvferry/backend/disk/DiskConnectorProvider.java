@@ -19,8 +19,8 @@ import io.kvferry.spi.kv.WorkerContext;
 import java.nio.file.Path;
 import java.util.List;
 
-/// Keeps KV blocks in a folder, found again by their hashes: after a restart, by other engines, by
-/// other machines on a shared file system.
+/// Stores KV blocks in a folder and finds them by hash: after a restart, from other engines, and
+/// from other machines on a shared file system.
 public final class DiskConnectorProvider implements KvConnectorProvider, CacheExchange.Provider {
     /// Its name in configurations.
     public static final String NAME = "DiskConnector";

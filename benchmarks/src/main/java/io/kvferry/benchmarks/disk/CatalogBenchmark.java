@@ -27,8 +27,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.SplittableRandom;
 
-/// What a store's knowledge of its files costs: memory and time of the catalog beside collections
-/// of the JDK, and scans of a folder of files that are known.
+/// Cost of the store's catalog: memory and time compared with JDK collections, and scans of a
+/// folder of known files.
 @Command(
         name = "catalog",
         description =

@@ -9,8 +9,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 
-/// `files.c`: system calls alone, from and to as much memory as all files of a turn together, so
-/// that none of it is in the processor's caches.
+/// `files.c`: only the system calls, with as much memory as all files of a turn together, so that
+/// none of it is in the CPU caches.
 ///
 /// @param c compiled
 record ColdMemory(CProgram c, Kind kind) implements FileLimit {

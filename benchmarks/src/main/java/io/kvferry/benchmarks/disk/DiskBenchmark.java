@@ -25,38 +25,37 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 
-/// Saves and loads of the block store, direct and buffered, in rounds in which it takes turns with
-/// limits; medians of five or more, and of the ratio of each round also the least and the greatest.
+/// Saves and loads of the block store, direct and buffered, compared with reference programs in
+/// alternating rounds. Prints medians of five or more rounds, and for the ratio per round also
+/// minimum and maximum.
 ///
-/// What all do is the same: every block, or every run of blocks, becomes a file of its own, written
-/// once by one of several threads, not synced, and is read whole from the disk later. On top of it
-/// the store looks whether the block is there, gives the file its name only when it is complete,
-/// and makes and checks a checksum of every byte. The rows of lookups, which the limits have none
-/// of, show what a block of a prompt costs to find. All start each turn with clean caches, loads
-/// with empty ones and buffered saves with [HostMemory]; who goes first changes from round to
-/// round.
+/// All contenders do the same work: each block, or run of blocks, becomes a file, written once by
+/// one of several threads, not synced, and later read whole from the disk. In addition, the store
+/// checks whether the block exists, renames the file only when it is complete, and computes and
+/// verifies a checksum of every byte. The lookup rows, which have no reference, show the cost of
+/// finding a block of a prompt. Every turn starts with clean caches, loads with empty ones, and
+/// buffered saves with [HostMemory]. The order of contenders changes from round to round.
 ///
-/// The limits differ in the memory they move. [Fio] has one buffer per thread, which stays in the
-/// processor's caches; [ColdMemory] has a place for each file of a turn. The store has the latter:
-/// it gathers from and scatters to 32 regions, as many as a model has layers, or to as many as
-/// `--ranges` says, with a place in each for every block of a turn. Those of a file lie one behind
-/// the other there unless they are `--scattered`. Both have huge pages, as the engine's memory. In
-/// its second form [ColdMemory] makes the checksum and renames too, and nothing else: what that
-/// lacks of fio's rate in saves is the price of checked bytes and of names that only complete files
-/// get. In its third form it gathers and scatters with all the calls of the store: what a ratio to
-/// that lacks of one is the program's. No form is a bound for loads: how a file is read decides how
-/// the system reads ahead.
+/// The references differ in the memory they use. [Fio] has one buffer per thread, which stays in
+/// the CPU caches; [ColdMemory] has a location for each file of a turn. The store also has the
+/// latter: it gathers from and scatters to 32 regions, as many as a model has layers (or
+/// `--ranges`), with a location in each for every block of a turn. The blocks of a file are
+/// adjacent there unless `--scattered`. Both use huge pages, like the engine's memory.
 ///
-/// The limits make their files in the folders in which the store makes its own, one per thread, so
-/// that nobody's threads wait for each other's changes of a folder. File systems such as ext4
-/// choose where a new file's inode and bytes go by its folder, and without a journal ext4 looks
-/// past all inodes of that place that were deleted within the last minutes, which takes hundreds of
-/// microseconds after a few thousand deletions.
+/// The second form of [ColdMemory] also computes the checksum and renames, and nothing else: its
+/// distance to fio's save rate is the cost of verified bytes and atomic publication. The third form
+/// gathers and scatters with all system calls of the store: the distance of the store to it is the
+/// cost of our own code. None of them bounds loads, because the way a file is read determines
+/// readahead.
 ///
-/// States of the file system: `empty`, in which no file of the store or of a limit is deleted
-/// before the last round; `full`, in which each save deletes a block, and a limit's time includes
-/// the deletion of as many files by as many threads; and `deleted`, in which many files were
-/// deleted from those folders just before.
+/// The references create their files in the store's own folders, one per thread, so that no threads
+/// contend for a folder. File systems such as ext4 place a new file's inode and data by its folder,
+/// and without a journal ext4 skips all inodes there that were deleted within the last minutes,
+/// which takes hundreds of microseconds after a few thousand deletions.
+///
+/// States of the file system: `empty`, no file of the store or a reference is deleted before the
+/// last round; `full`, each save deletes a block, and a reference's time includes deleting as many
+/// files with as many threads; `deleted`, many files were deleted from those folders just before.
 @Command(
         name = "disk",
         description =

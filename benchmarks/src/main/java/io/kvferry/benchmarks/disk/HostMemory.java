@@ -7,10 +7,10 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
-/// Free memory of a virtual machine that its host has given. A host takes memory back when it has
-/// been free for a few seconds (free page reporting of the balloon device) and gives it again at
-/// the first touch, which takes a millisecond or more per MiB. Without this, a turn that writes to
-/// the page cache would be as fast as what somebody else has just freed is large.
+/// Free memory of a virtual machine that is backed by its host. A host reclaims memory that has
+/// been free for a few seconds (free page reporting of the balloon device) and provides it again at
+/// the first touch, which takes a millisecond or more per MiB. Without this step, a turn that
+/// writes to the page cache would depend on how much memory was freed just before.
 final class HostMemory {
     /// Little enough that a system with 16 GiB does not begin to write it to the medium
     /// (`dirty_background_ratio`, 10 %).
@@ -18,9 +18,9 @@ final class HostMemory {
 
     private HostMemory() {}
 
-    /// Writes a file of so many bytes to the page cache and deletes it before it goes to the
-    /// medium. What it frees is what the page cache takes next. Memory of a process is no
-    /// substitute: it comes in other sizes, and so from other lists of the kernel's free memory.
+    /// Writes a file of this size to the page cache and deletes it before writeback. The page cache
+    /// then reuses these pages. Process memory would not do: it is allocated in other sizes, from
+    /// other free lists of the kernel.
     ///
     /// @param folder of the file system that writes next
     /// @param call bytes of one call of that, since they decide in which sizes memory is taken

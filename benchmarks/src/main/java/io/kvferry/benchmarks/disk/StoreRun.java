@@ -104,9 +104,9 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         touch();
     }
 
-    /// Writes to all memory, as the limits do just before their time begins, and an engine before
-    /// it saves: what nobody has used for seconds, the processor and the host of a virtual machine
-    /// must fetch first.
+    /// Writes to all memory, as the references do just before their measurement and an engine
+    /// before it saves: memory unused for seconds must first be fetched into CPU caches and from
+    /// the VM's host.
     void touch() {
         for (int file = 0; file < files.size(); file++) {
             var segments = files.get(file);

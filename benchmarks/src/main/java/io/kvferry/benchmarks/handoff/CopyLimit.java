@@ -7,8 +7,8 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 
-/// What a hand-off within a host is measured against: a copy in memory by as many threads as the
-/// transfer engine uses, in the same minute. Both sides of the copy have been touched before.
+/// Reference for a hand-off within a host: a memory copy by as many threads as the transfer engine
+/// uses, measured in the same minute. Both buffers have been touched before.
 ///
 /// Threading: one thread.
 final class CopyLimit implements Limit, AutoCloseable {

@@ -10,7 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
-/// What a hand-off through a folder cannot beat: the same bytes written to files and read back from
+/// Lower bound for a hand-off through a folder: the same bytes written to files and read back from
 /// the page cache, each file by one thread, one after the other.
 ///
 /// @param folder absent before and after each measurement

@@ -24,9 +24,9 @@ import java.util.stream.DoubleStream;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
-/// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the load
-/// of the machine: processor time, classes, compilation, page faults. And the steps of a first
-/// transfer, one by one.
+/// Additional cost of the first hand-offs of new JVMs, in quantities that do not depend on the load
+/// of the machine: CPU time, classes, compilation, page faults. Also the single steps of a first
+/// transfer.
 @Command(
         name = "first-handoff",
         description =

@@ -24,14 +24,14 @@ import java.util.function.ToLongFunction;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
-/// P to D as a whole: from the end of the prefill to the decoder's first token, for prompts of 128
-/// to 32,768 tokens of a Llama-3-8B-shaped cache.
+/// Prefill to decode hand-off, end to end: from the end of the prefill to the decoder's first
+/// token, for prompts of 128 to 32,768 tokens of a Llama-3-8B-shaped cache.
 ///
-/// The synthetic runner writes each token's KV and lets a token cost [EngineChild#TOKEN_TIME] at
-/// least. A first pass with a decoder that verifies every loaded byte shows that what is measured
-/// afterwards is the hand-off of a right cache. The measured engines are new ones, and the first
-/// hand-off of each size, by which engines load classes, compile and connect, is reported apart
-/// from those after a warm-up.
+/// The synthetic runner writes each token's KV and takes at least [EngineChild#TOKEN_TIME] per
+/// token. A first pass with a decoder that verifies every loaded byte shows that the cache is
+/// transferred correctly. The measured engines are new, and the first hand-off of each size, which
+/// includes class loading, compilation and connecting, is reported separately from those after a
+/// warm-up.
 @Command(
         name = "handoff",
         description =

@@ -34,11 +34,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 
-/// Streams per second and their latency, with a model that costs nothing: from the server, through
-/// the router to two such servers, and through the router to servers that answer from memory (what
-/// the router costs alone). Beside them Jetty and Netty servers that answer with the same bytes.
-/// All of them run in this process with the clients, and take turns within each round; the access
-/// log is written to nowhere.
+/// Streams per second and latency with a model that costs nothing: of the server, of the router
+/// with two such servers, and of the router with servers that answer from memory (the cost of the
+/// router alone). For comparison, Jetty and Netty servers that send the same bytes. All run in this
+/// process with the clients and alternate within each round; the access log is discarded.
 @Command(
         name = "http",
         description =

@@ -19,10 +19,10 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
 
-/// Request and answer of a hand-over between two JVMs over the side channel: a connection for each
-/// open exchange, 256 at a time (`side_channel=single`), and one for all (`auto`). Both sides run
-/// them on the one thread of their service. The two take turns, and the ratio is that of the rounds
-/// in which they ran one behind the other.
+/// Request-response of a hand-off between two JVMs over the side channel: one connection per open
+/// exchange, 256 at a time (`side_channel=single`), or one connection for all (`auto`). Both sides
+/// handle them on their service's single thread. The two modes alternate, and the ratio is taken
+/// per round.
 @Command(
         name = "mooncake-control",
         description =

@@ -5,9 +5,9 @@ import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/// Which processors the two sides of a row run on, the same for all contenders. Where the scheduler
-/// is free, it puts the threads of a short transfer now on one processor and now on two, and a row
-/// takes up to four times as long by that alone.
+/// The CPUs on which the two sides of a row run, the same for all contenders. Without pinning, the
+/// scheduler puts the threads of a short transfer on one CPU or on two, which alone changes the
+/// time of a row by up to a factor of four.
 enum Placement {
     /// As the scheduler likes.
     FREE(List.of()),

@@ -10,8 +10,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 
-/// What the rounds of one way gave, those of all starts together. The scheduler mostly leaves the
-/// threads of a start where it has put them, so the rounds of one start share that.
+/// The results of one transport over all rounds of all starts. The scheduler mostly keeps the
+/// threads of a start where it first placed them, so the rounds of one start are correlated.
 final class Results {
     private final List<Trips> trips = new ArrayList<>();
     private final Map<Shape, Row> rows = new LinkedHashMap<>();

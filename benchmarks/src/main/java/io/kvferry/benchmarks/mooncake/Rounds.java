@@ -23,8 +23,8 @@ public final class Rounds {
         return isEmpty() ? "-" : middle(runs.stream().mapToDouble(quantity).sorted().toArray());
     }
 
-    /// Least, median and greatest of the rate of these rounds by that of another's: round by round,
-    /// since both had the same neighbours on the machine only then.
+    /// Minimum, median and maximum of the ratio of these rates to another contender's, round by
+    /// round, because only rounds measured together saw the same load on the machine.
     public String ratios(Rounds other) {
         if (other.isEmpty()) {
             return "-";

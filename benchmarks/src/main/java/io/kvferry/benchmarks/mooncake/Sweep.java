@@ -25,8 +25,8 @@ import java.util.function.IntUnaryOperator;
 import java.util.function.ObjIntConsumer;
 import java.util.stream.Collectors;
 
-/// Measurements of one engine against one target over one way, in rounds: this engine, the limit
-/// and the peer take turns, since neighbours on the machine come and go, and this way meet all.
+/// Measurements of one engine against one target over one transport. This engine, the reference and
+/// the peer alternate in rounds, so that changing load on the machine affects all of them.
 final class Sweep implements AutoCloseable {
     private static final Duration LIMIT = Duration.ofMinutes(1);
 
@@ -35,9 +35,8 @@ final class Sweep implements AutoCloseable {
 
     private static final long COPY_SHARE = 4 << 20;
 
-    /// For each operation and number of threads. The compilers take about 1.5 s of processor time
-    /// on both sides together during the first 4 GB, and two processors have none to spare beside
-    /// sender and receiver.
+    /// Per operation and number of threads. The compilers take about 1.5 s of CPU time on both
+    /// sides together during the first 4 GB, and two CPUs are fully used by sender and receiver.
     private static final Duration WARM_UP = Duration.ofSeconds(3);
 
     /// What a thread moves in one step of a warm-up, about.

@@ -22,12 +22,12 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
 
-/// MultiConnector over its only child, beside that child alone, as part of an engine step with 256
-/// running requests.
+/// Overhead of MultiConnector with a single child over that child alone, as part of an engine step
+/// with 256 running requests.
 ///
-/// The engine runs no model, so its step is as short as it can be: scheduling, plan, report. A
-/// percentage of that is an upper bound of what a real engine sees. Times are CPU times, so that
-/// others on the machine matter little.
+/// The engine runs no model, so a step is as short as possible: scheduling, plan, report. The
+/// relative overhead is therefore an upper bound for a real engine. Measures CPU time, so that
+/// other load on the machine matters little.
 @Command(
         name = "multi-overhead",
         description =
@@ -81,7 +81,7 @@ public final class MultiOverheadBenchmark extends Benchmark {
                 100 * (nanos[1] - nanos[0]) / step);
     }
 
-    /// Medians of both, measured in turns so that the machine's moods hit both.
+    /// Medians of both, measured alternately so that changing load affects both.
     private static double[] halves(SelectedKv alone, SelectedKv composed, int rounds, int steps) {
         try (var one = new Halves(alone, REQUESTS);
                 var other = new Halves(composed, REQUESTS)) {

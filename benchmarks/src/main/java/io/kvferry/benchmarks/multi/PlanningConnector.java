@@ -29,9 +29,9 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.List;
 import java.util.Set;
 
-/// A connector that does the least that one with something to save does in each step: it looks at
-/// every scheduled request, sends a plan of 12 bytes for each, reads that on the worker and reports
-/// one counter. Moves nothing.
+/// A connector with the minimal per-step work of one that saves: it inspects every scheduled
+/// request, sends a 12-byte plan for each, decodes it on the worker and reports one counter. Moves
+/// no data.
 public final class PlanningConnector implements KvConnectorProvider {
     static final String NAME = "PlanningConnector";
 

@@ -42,10 +42,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
-/// The host data plane between two JVMs: its rate beside that of plain sockets, of a C loop over as
-/// much memory where there is a compiler, and of iperf3, which sends one hot buffer, where it is
-/// installed, with as many streams; the layers of a push; many small tensors in one transfer beside
-/// a message for each. All of a row take turns, round by round.
+/// The host data plane between two JVMs. Compares its rate with plain sockets, with a C loop over
+/// as much memory (if there is a compiler) and with iperf3 (if installed), which sends one hot
+/// buffer, all with the same number of streams. Also measures the layers of a push, and many small
+/// tensors in one transfer versus one message each. The contenders of a row alternate, round by
+/// round.
 @Command(
         name = "p2p-plane",
         description =

@@ -16,8 +16,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
 
-/// A trace through engines with DiskConnector that share one folder, each in a JVM of its own. They
-/// take the requests in turns, and work at the same time.
+/// Replays a trace through engines with DiskConnector that share one folder, each in its own JVM.
+/// They take requests in turn and work concurrently.
 final class Replay {
     private static final Duration PATIENCE = Duration.ofMinutes(2);
 

@@ -17,9 +17,8 @@ import java.util.EnumSet;
 import java.util.Locale;
 import java.util.Set;
 
-/// Requests of a trace through DiskConnector, with room for a tenth of what they consist of: how
-/// much it finds again, beside an exact LRU over blocks of the same capacity. Fails below 0.95 of
-/// that.
+/// Replays a trace through DiskConnector with room for a tenth of its blocks, and compares the hits
+/// with an exact LRU of the same capacity. Fails below 0.95 of that.
 @Command(
         name = "replay",
         description =

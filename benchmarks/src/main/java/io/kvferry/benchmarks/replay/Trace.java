@@ -84,9 +84,8 @@ public record Trace(List<int[]> requests) {
         return requests.stream().mapToInt(ids -> ids.length).max().orElse(0);
     }
 
-    /// Blocks that an exact LRU of so many blocks finds: of each request the longest prefix that is
-    /// there; then each of its blocks in order becomes the most recent, and what is too much leaves
-    /// at once.
+    /// Hits of an exact LRU of this capacity, in blocks. For each request, counts the longest
+    /// cached prefix; then touches its blocks in order, evicting immediately when over capacity.
     public long exactLru(int capacity) {
         Map<Integer, Boolean> cache = new LinkedHashMap<>(16, 0.75f, true);
         long hits = 0;

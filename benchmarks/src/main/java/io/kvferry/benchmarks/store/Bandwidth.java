@@ -19,9 +19,9 @@ import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 
-/// Batches of 32 objects put and read, in turns with a copy of as many bytes between two buffers in
-/// pieces as large as an object. Each object is gathered from 8 buffers. Rates are by processor
-/// time of the one thread, so that other load on the machine counts for less.
+/// Puts and gets of batches of 32 objects, alternating with a memory copy of as many bytes in
+/// pieces of the object size. Each object is gathered from 8 buffers. Rates are per CPU time of the
+/// single thread, so that other load on the machine matters less.
 final class Bandwidth {
     private static final int BATCH = 32;
     private static final int PIECES = 8;

@@ -13,8 +13,8 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.util.List;
 
-/// What it costs to make room and to take it, per object, in full stores of different size: puts of
-/// objects without end, and the evictions between them. By processor time.
+/// CPU cost per object of putting and of evicting in full stores of different size, with continuous
+/// puts.
 final class EvictionCosts {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 

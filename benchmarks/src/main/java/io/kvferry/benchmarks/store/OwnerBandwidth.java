@@ -25,9 +25,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
-/// Objects put and read by one thread through an owner process, and in the own process, in turns
-/// with what limits them (a copy in memory, the loopback) and with what others use (Mooncake,
-/// Redis). Rates are by the clock.
+/// Puts and gets by one thread, through an owner process and in-process, alternating with upper
+/// bounds (memory copy, loopback) and other systems (Mooncake, Redis). Rates are by wall-clock
+/// time.
 @SuppressWarnings("try") // an interrupt ends the benchmark
 final class OwnerBandwidth implements AutoCloseable {
     private static final int LARGEST = 4 << 20;

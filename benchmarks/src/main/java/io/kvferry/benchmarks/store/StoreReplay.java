@@ -20,10 +20,10 @@ import java.util.Locale;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
 
-/// A trace through the store, its timestamps for a clock. Of each request the longest prefix that
-/// is there counts as hit; all its blocks are then looked up, and put where they are missing.
-/// Beside it an exact LRU of the same capacity. A store without limit must find exactly what a
-/// cache without limit does.
+/// Replays a trace through the store, using the trace's timestamps as the clock. For each request,
+/// the longest stored prefix counts as hit; then all its blocks are looked up, and put if missing.
+/// Compared with an exact LRU of the same capacity. A store without a limit must have exactly the
+/// hits of an unlimited cache.
 final class StoreReplay {
     private static final Pattern TIME = Pattern.compile("\"timestamp\":\\s*([0-9]+)");
     private static final long MADE_PAUSE_MILLIS = 300;

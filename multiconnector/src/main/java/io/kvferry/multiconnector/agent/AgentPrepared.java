@@ -33,7 +33,7 @@ final class AgentPrepared implements Prepared {
     private final Map<String, Failure> refused;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    /// The owner, and the transfers under way.
+    /// Reference count: one for the owner, one for each running transfer.
     private final AtomicInteger users = new AtomicInteger(1);
 
     AgentPrepared(
@@ -101,10 +101,10 @@ final class AgentPrepared implements Prepared {
         return closed.get();
     }
 
-    /// Keeps the handles of the backends until [#release], whoever closes the list meanwhile: a
-    /// transfer may need them for its next attempt or its next piece.
+    /// Keeps the backends' handles valid until [#release], even if the list is closed in the
+    /// meantime: a transfer may need them for its next attempt or next piece.
     ///
-    /// @return false when they are gone
+    /// @return false when the handles have already been freed
     boolean retain() {
         return users.getAndUpdate(count -> count == 0 ? 0 : count + 1) > 0;
     }
@@ -115,7 +115,7 @@ final class AgentPrepared implements Prepared {
         }
     }
 
-    /// Frees the handles of the backends, when no transfer has them any more.
+    /// Frees the backends' handles once no transfer uses them.
     @Override
     public void close() {
         if (closed.compareAndSet(false, true)) {

@@ -37,10 +37,11 @@ final class OpenBackend {
     private final Optional<OwnerLoop> loop;
     private final BackendStats figures = new BackendStats();
 
-    /// Posts that found a CONCURRENT backend full; as many as the agent lets be under way at most.
+    /// Posts rejected by a full CONCURRENT backend, waiting to be retried. Bounded by the agent's
+    /// limit on transfers in flight.
     private final Queue<OwnerLoop.Post> waiting = new ConcurrentLinkedQueue<>();
 
-    /// Whether somebody is to look after them.
+    /// Whether a retry of [#waiting] is scheduled.
     private final AtomicBoolean retrying = new AtomicBoolean();
 
     private volatile boolean closed;
@@ -86,8 +87,8 @@ final class OpenBackend {
         return loop.isPresent() ? loop.get().call(name + "." + what, call) : call.get();
     }
 
-    /// Gives something back that a backend handed out. One that is closed has taken it back
-    /// already.
+    /// Releases a resource of the backend. Does nothing if the backend is closed, because closing
+    /// it has released everything.
     void release(String what, Runnable body) {
         try {
             call(
@@ -103,9 +104,10 @@ final class OpenBackend {
         }
     }
 
-    /// Starts a call without waiting: right here, or on the loop.
+    /// Starts a call without waiting for its result: on the loop of a CONFINED backend, otherwise
+    /// on the calling thread.
     ///
-    /// @return false when the loop has no room, or is closed
+    /// @return false when the loop's queue is full or the loop is closed
     boolean start(Runnable body) {
         if (loop.isPresent()) {
             return loop.get().execute(body);
@@ -114,11 +116,12 @@ final class OpenBackend {
         return true;
     }
 
-    /// Posts a transfer without blocking: on the loop, or right here. What finds the queue of the
-    /// backend full is kept until it is no longer.
+    /// Posts a transfer without blocking: on the loop of a CONFINED backend, otherwise on the
+    /// calling thread. A transfer that finds the backend's queue full is kept and retried.
     ///
-    /// @param patient false to refuse instead of keeping it, where that can be told at once
-    /// @return false when the loop has no room, or is closed
+    /// @param patient false to fail with BACKPRESSURE instead of retrying; ignored for a CONFINED
+    ///   backend
+    /// @return false when the loop's queue is full or the loop is closed
     boolean post(OwnerLoop.Post post, boolean patient) {
         if (loop.isPresent()) {
             return loop.get().post(post);
@@ -154,7 +157,8 @@ final class OpenBackend {
         }
     }
 
-    /// The backend is closed and says so to all that waited for it.
+    /// Waits until the posts that were waiting have failed with the error of the closed backend,
+    /// for at most the close limit.
     private void endWaiting() {
         var limit = Deadline.in(CLOSE_LIMIT);
         while ((retrying.get() || !waiting.isEmpty()) && !limit.passed()) {
@@ -162,7 +166,7 @@ final class OpenBackend {
         }
     }
 
-    /// Why [#start] and [#post] said no.
+    /// Why [#start] or [#post] returned false.
     Failure unstarted() {
         return loop.isPresent() && loop.get().isClosed()
                 ? new Failure(ErrorCode.CLOSED, name + " is closed")
@@ -188,7 +192,7 @@ final class OpenBackend {
                     "close",
                     open -> {
                         loop.ifPresent(owner ->
-                                owner.progress(() -> 0)); // the loop goes on a moment longer
+                                owner.progress(() -> 0)); // the loop runs until endLoop()
                         open.close();
                         return true;
                     });

@@ -24,8 +24,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
 import java.util.function.Supplier;
 
-/// The one thread that a CONFINED backend is called from: a thread of its own, or whoever opened it
-/// and calls [#poll].
+/// The only thread that calls a CONFINED backend: either a dedicated thread, or the thread that
+/// created the loop and drives it by calling [#poll].
 final class OwnerLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerLoop.class);
     private static final long LOG_EVERY = 100_000;
@@ -33,20 +33,23 @@ final class OwnerLoop implements AutoCloseable {
     private static final long IDLE_NANOS = 100_000;
     private static final long LOOK_NANOS = 1_000_000;
 
-    /// From a look at all that waits to the next it takes so many times as long as the look took.
+    /// Limits the cost of scanning the waiting posts: the pause between two scans is at least this
+    /// many times as long as the last scan took.
     private static final int LOOK_REST = 10;
 
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     /// A transfer to hand to the backend.
     interface Post {
-        /// Hands it over.
+        /// Submits the transfer.
         ///
-        /// @param canWait whether it may be tried again later
-        /// @return false when the backend has no room now and `canWait`; otherwise it is settled
+        /// @param canWait whether the loop may retry later
+        /// @return false when `canWait` and the backend's queue is full; otherwise the post is
+        ///   finished, successfully or not
         boolean tryNow(boolean canWait);
 
-        /// Whether it was cancelled or its deadline has passed, so that trying it ends it.
+        /// Whether the transfer was cancelled or its deadline has passed; [#tryNow] then only
+        /// completes it.
         boolean isOver();
     }
 
@@ -60,7 +63,7 @@ final class OwnerLoop implements AutoCloseable {
     /// Posts that found the backend full; used by the owner only.
     private final Deque<Post> kept = new ArrayDeque<>();
 
-    /// Whether the backend did something since it was last asked.
+    /// Whether the backend has made progress since posts were last retried.
     private boolean progressed;
 
     private long lookedAt;
@@ -90,12 +93,12 @@ final class OwnerLoop implements AutoCloseable {
         return new OwnerLoop(name, Thread.currentThread(), callLimit);
     }
 
-    /// Work of [#poll] beside the tasks; set on the owner.
+    /// Sets what [#poll] runs in addition to tasks and posts. Call on the owner thread.
     void progress(IntSupplier more) {
         progress = more;
     }
 
-    /// Runs `body` on the owner and waits for it, at most the call limit.
+    /// Runs `body` on the owner thread and waits for its result, for at most the call limit.
     <T> T call(String what, Supplier<T> body) {
         if (Thread.currentThread().equals(owner)) {
             return body.get();
@@ -151,9 +154,9 @@ final class OwnerLoop implements AutoCloseable {
         }
     }
 
-    /// Runs `body` on the owner some time later, or now when called on it.
+    /// Queues `body` for the owner thread; runs it at once when called on the owner thread.
     ///
-    /// @return false when too much waits already, or the loop is closed
+    /// @return false when the queue is full or the loop is closed
     boolean execute(Runnable body) {
         if (closed) {
             return false;
@@ -166,14 +169,15 @@ final class OwnerLoop implements AutoCloseable {
             return false;
         }
         LockSupport.unpark(owner);
-        // A loop that ended meanwhile may have looked for the last time before this came.
+        // If the loop closed after the first check, its last drain may have missed this task.
         return !closed || !tasks.remove(body);
     }
 
-    /// Hands a transfer to the backend some time later, or now when called on the owner and nothing
-    /// waits before it. While the backend has no room it waits here, in order.
+    /// Queues a transfer for the backend; submits it at once when called on the owner thread with
+    /// nothing queued before it. Transfers stay queued, in order, while the backend's queue is
+    /// full.
     ///
-    /// @return false when too much waits already, or the loop is closed
+    /// @return false when the queue is full or the loop is closed
     boolean post(Post post) {
         if (closed) {
             return false;
@@ -195,7 +199,7 @@ final class OwnerLoop implements AutoCloseable {
         return closed;
     }
 
-    /// One round: the calls and posts that wait now, then the backend.
+    /// Runs one round: the queued calls and posts, then the backend's own progress.
     int poll() {
         if (!Thread.currentThread().equals(owner)) {
             throw new KvFerryException(
@@ -224,7 +228,8 @@ final class OwnerLoop implements AutoCloseable {
     private int postWaiting() {
         int done = 0;
         if (!kept.isEmpty()) {
-            // A backend that was full is asked again when it has done something, or now and then.
+            // Retry a full backend when it has made progress; otherwise after `lookAfter`
+            // nanoseconds.
             long now = System.nanoTime();
             if (now - lookedAt > lookAfter) {
                 done = endOver(kept) + endOver(posts);
@@ -249,7 +254,7 @@ final class OwnerLoop implements AutoCloseable {
         return done;
     }
 
-    /// Removes posts that have ended; they do not wait for a full backend.
+    /// Completes posts that were cancelled or timed out, without waiting for the backend.
     private int endOver(Collection<Post> waiting) {
         int done = 0;
         for (var post : List.copyOf(waiting)) {
@@ -270,7 +275,7 @@ final class OwnerLoop implements AutoCloseable {
         }
     }
 
-    /// A task that throws, which none is meant to, must not keep the others from running.
+    /// Runs a task. Tasks should not throw; an exception is logged so that later tasks still run.
     private void run(Runnable task) {
         try {
             task.run();
@@ -281,11 +286,11 @@ final class OwnerLoop implements AutoCloseable {
 
     private void runLeftOver() {
         for (var task = tasks.poll(); task != null; task = tasks.poll()) {
-            run(task); // somebody may wait for it
+            run(task); // a caller may be waiting for its result
         }
         posts.drainTo(kept);
         for (var post = kept.pollFirst(); post != null; post = kept.pollFirst()) {
-            tryNow(post, false); // the backend is closed and says so
+            tryNow(post, false); // fails with the error of the closed backend
         }
     }
 
@@ -296,7 +301,7 @@ final class OwnerLoop implements AutoCloseable {
             try {
                 done = poll();
             } catch (RuntimeException | LinkageError e) {
-                // A defect of the backend must not take the agent's thread with it.
+                // A bug in the backend must not end the agent's thread.
                 if (failures++ % LOG_EVERY == 0) {
                     LOG.error("{}: poll failed, {} times by now", name, failures, e);
                 }
@@ -308,7 +313,7 @@ final class OwnerLoop implements AutoCloseable {
         runLeftOver();
     }
 
-    /// Ends the loop; close what it drives before, by [#call].
+    /// Ends the loop. Close the backend first, through [#call].
     @Override
     public void close() {
         closed = true;

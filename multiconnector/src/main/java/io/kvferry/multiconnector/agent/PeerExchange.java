@@ -17,8 +17,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; loads one at a time.
 final class PeerExchange {
-    /// Held while backends load, which they do without waiting for the network. No callback of
-    /// theirs takes it.
+    /// Held while backends load metadata, which does not wait for the network. Backend callbacks
+    /// never acquire it.
     private final ReentrantLock loading = new ReentrantLock();
 
     private final PeerId self;
@@ -110,8 +110,9 @@ final class PeerExchange {
         peers.loaded(peer, loaded);
     }
 
-    /// Backends that had loaded forget the peer, or get again what they had of it before. What they
-    /// knew is not dropped in between: transfers that are under way would end.
+    /// Rolls back a failed load: each backend that had loaded the new metadata gets its previous
+    /// metadata for the peer again, or drops the peer if it had none. Previous metadata is restored
+    /// without dropping the peer first, because that would end running transfers.
     private void undo(
             PeerId peer,
             Map<String, byte[]> loaded,
@@ -185,7 +186,8 @@ final class PeerExchange {
                 ErrorCode.NOT_FOUND, peer + " is not known here; load its metadata first");
     }
 
-    /// Notifies by the first backend that takes it; one that throws has sent nothing.
+    /// Sends the notification through the first backend that accepts it. A backend that throws is
+    /// assumed to have sent nothing.
     void notify(PeerId peer, byte[] notification) {
         checkCurrent(peer);
         var failure =

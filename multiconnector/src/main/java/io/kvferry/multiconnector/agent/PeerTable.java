@@ -17,9 +17,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 
-/// The peers of an agent, one incarnation each. Backends report states from their threads, also in
-/// the middle of a call of ours, so nothing here waits for anything. Whoever opened the agent hears
-/// of a peer's best state when it changes.
+/// The peers of an agent, one incarnation each. Backends report states from their own threads, even
+/// while the agent is calling them, so no method here blocks. The agent's sink is notified when the
+/// best state of a peer changes.
 ///
 /// Threading: any thread.
 final class PeerTable {
@@ -104,8 +104,8 @@ final class PeerTable {
                 : entry.states().getOrDefault(backend, PeerState.LOST);
     }
 
-    /// A load succeeded on these backends. States that they reported meanwhile are kept, unless
-    /// they are of the end.
+    /// Records a successful load on these backends. States reported during the load are kept,
+    /// except terminal ones.
     void loaded(PeerId peer, Map<String, byte[]> sections) {
         peers.compute(
                 peer.agent(),

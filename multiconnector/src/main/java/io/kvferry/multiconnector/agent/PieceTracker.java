@@ -68,7 +68,7 @@ final class PieceTracker {
     /// At most so many in flight.
     private final int most;
 
-    /// The last piece waits for all others, since it announces them.
+    /// Whether the last piece carries the notification and must therefore wait for all others.
     private final boolean lastAnnounces;
 
     private final boolean perDescriptor;
@@ -119,7 +119,7 @@ final class PieceTracker {
         }
     }
 
-    /// The piece to post now, or -1. Whoever claims one calls [#posted] or [#refused].
+    /// The piece to post now, or -1. The caller must then call [#posted] or [#refused].
     int claim() {
         return locked(() -> {
             boolean announces = lastAnnounces && next == pieces.size() - 1;
@@ -145,10 +145,10 @@ final class PieceTracker {
         });
     }
 
-    /// The backend did not take the piece claimed last. A full queue is no reason to give up: the
-    /// piece is to be claimed again.
+    /// The backend rejected the piece claimed last. If its queue was full, the piece can be claimed
+    /// again; any other failure ends the transfer.
     ///
-    /// @return whether the others are to be cancelled
+    /// @return whether the pieces in flight must be cancelled
     boolean refused(Failure failure) {
         return locked(() -> {
             flying--;
@@ -160,13 +160,14 @@ final class PieceTracker {
         });
     }
 
-    /// Whether nothing is in flight whose end could be the next chance to post.
+    /// Whether pieces remain but none is in flight, so that no completion will trigger the next
+    /// post.
     boolean starves() {
         return locked(() -> flying == 0 && obstacle == null && !promised && next < pieces.size());
     }
 
-    /// No more pieces can be posted, for this reason. Ignored while a piece is in flight: its end
-    /// is the next chance.
+    /// Ends the transfer with this outcome because no more pieces can be posted. Ignored while a
+    /// piece is in flight: its completion triggers the next post.
     void stuck(TransferOutcome why) {
         locked(() -> flying == 0 && stoppedBy(why));
     }
@@ -242,9 +243,9 @@ final class PieceTracker {
         return moved;
     }
 
-    /// The caller wants an end. What is not posted yet never will be.
+    /// Requests cancellation. Pieces not posted yet are dropped.
     ///
-    /// @return false when that comes too late: another end is certain
+    /// @return false when it is too late: another outcome is already certain
     boolean ask() {
         return locked(() -> {
             if (over || (obstacle != null && !promised)) {

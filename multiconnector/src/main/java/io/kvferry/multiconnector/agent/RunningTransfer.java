@@ -23,9 +23,9 @@ import java.util.concurrent.locks.ReentrantLock;
 /// One transfer on its way through the candidates of its plan. One attempt at a time: the next
 /// begins only once the last has quiesced, since both touch the same memory.
 ///
-/// A notification goes with the attempt that no other can follow. Before that one, data goes alone
-/// and is announced once it is in place: an attempt whose notification may have arrived must not be
-/// repeated, since the peer may have given the memory to something else.
+/// Only the last possible attempt carries the notification. Earlier attempts transfer data alone,
+/// and the notification is sent once the data is in place. An attempt whose notification may have
+/// arrived must not be repeated, because the peer may already have reused the memory.
 final class RunningTransfer implements Transfer {
     /// The agent's callbacks. None may throw.
     interface Host {
@@ -51,20 +51,21 @@ final class RunningTransfer implements Transfer {
     private final TransferPlan plan;
     private final Deque<Candidate> candidates;
 
-    /// Candidates that had no room when it was their turn.
+    /// Candidates whose queue was full when they were tried.
     private final Deque<Candidate> busy = new ArrayDeque<>();
 
     private final List<String> attempts = new CopyOnWriteArrayList<>();
     private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
 
-    /// Guards what follows; never held while calling out.
+    /// Guards the fields below. Never held while calling a backend or the host.
     private final ReentrantLock lock = new ReentrantLock();
 
-    /// The transfer that a backend is doing; null before, between and after.
+    /// The backend's transfer of the current attempt; null when no attempt is in flight.
     private @Nullable Transfer current;
 
-    /// The caller wants it to stop, and whether it was told that it will.
+    /// `asked`: cancellation was requested. `promised`: [#cancel] returned true without a running
+    /// attempt, so the outcome must be Cancelled.
     private boolean asked;
 
     private boolean promised;
@@ -131,7 +132,7 @@ final class RunningTransfer implements Transfer {
             }
             asked = true;
             running = current;
-            if (running == null) { // nothing runs, and nothing will be started any more
+            if (running == null) { // nothing in flight; next() checks the flag
                 promised = true;
                 return true;
             }
@@ -141,8 +142,8 @@ final class RunningTransfer implements Transfer {
         return running.cancel();
     }
 
-    /// Starts the first candidate. Until one has taken the transfer, a full queue is a refusal to
-    /// the caller, and nothing waits.
+    /// Starts the first candidate. Until a backend has accepted the transfer, full queues are
+    /// reported to the caller as a refusal; the transfer does not wait for one.
     void start() {
         starter = Thread.currentThread();
         try {
@@ -187,9 +188,9 @@ final class RunningTransfer implements Transfer {
         end(new TransferOutcome.Failed(why));
     }
 
-    /// One candidate, waiting to be handed the transfer.
+    /// One candidate, queued for its backend.
     ///
-    /// @param waits no other candidate has room, so that it may wait for some
+    /// @param waits whether to wait for this candidate's queue, because no other candidate is left
     private final class Turn implements OwnerLoop.Post {
         private final OpenBackend slot;
         private final Candidate candidate;
@@ -274,7 +275,8 @@ final class RunningTransfer implements Transfer {
                 request.tag());
     }
 
-    /// The backend did not take it, and nothing was started. Any other may.
+    /// The backend rejected the request without starting anything, so any other candidate may be
+    /// tried.
     private void refused(Attempt attempt, Failure failure) {
         var why = new Failure(failure.code(), attempt.backend() + ": " + failure.message());
         tell(attempt, new TransferOutcome.Failed(why));
@@ -309,7 +311,7 @@ final class RunningTransfer implements Transfer {
             end(outcome, transfer);
             return;
         }
-        // Not while the attempt may still touch a buffer; and not beyond the deadline.
+        // Wait until the attempt no longer touches the buffers, at most until the deadline.
         var _ =
                 transfer.quiesced()
                         .toCompletableFuture()
@@ -328,7 +330,7 @@ final class RunningTransfer implements Transfer {
                         });
     }
 
-    /// Tells the peer of data that is in place.
+    /// Notifies the peer that the data is in place.
     private void announce(Attempt attempt, TransferOutcome done) {
         var slot = host.slot(attempt.backend());
         boolean accepted =
@@ -354,9 +356,9 @@ final class RunningTransfer implements Transfer {
         }
     }
 
-    /// From here on it cannot be stopped.
+    /// Marks the transfer as no longer cancellable.
     ///
-    /// @return false if somebody was told that it is
+    /// @return false when [#cancel] has already promised the caller a Cancelled outcome
     private boolean settle() {
         lock.lock();
         try {
@@ -382,7 +384,8 @@ final class RunningTransfer implements Transfer {
         quiesced.complete(null);
     }
 
-    /// The last attempt may be touching buffers still.
+    /// Completes the transfer; it is quiesced only once the last attempt is, which may still touch
+    /// buffers.
     private void end(TransferOutcome outcome, Transfer last) {
         complete(outcome);
         last.quiesced().thenRun(() -> quiesced.complete(null));

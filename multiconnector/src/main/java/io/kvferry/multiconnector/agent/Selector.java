@@ -18,8 +18,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalDouble;
 
-/// Ranks the backends for one transfer: those that can do it, by health, then as the agent was told
-/// to ([Ranking]). The same question gets the same answer in every run.
+/// Ranks the backends for one transfer: filters by capability, then orders by health and by the
+/// configured [Ranking]. Deterministic: the same inputs give the same order.
 ///
 /// Threading: any thread.
 final class Selector {

@@ -19,10 +19,10 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
-/// A transfer of more descriptors or bytes than its backend takes at once, posted in pieces, a few
-/// of which are in flight at a time. A notification goes with the last piece, which is posted when
-/// all others are done. Any piece that does not get done stops the others, and the whole ends when
-/// none is in flight any more.
+/// A transfer with more descriptors or bytes than its backend accepts at once. It is posted in
+/// pieces, at most [#IN_FLIGHT] at a time. The last piece carries the notification and is posted
+/// after all others are done. If a piece fails, no more are posted, and the transfer completes once
+/// none is in flight.
 ///
 /// Threading: any thread, as [Transfer]. Pieces are posted on the backend's thread.
 final class SplitTransfer implements Transfer {
@@ -37,11 +37,11 @@ final class SplitTransfer implements Transfer {
     private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
 
-    /// Pieces that may still touch a buffer, and one for the whole while it has no outcome.
+    /// Number of pieces that may still touch a buffer, plus one until the transfer has an outcome.
     private final AtomicInteger unquiet = new AtomicInteger(1);
 
-    /// Calls of [#pump] that nobody has answered yet: only one thread posts at a time, and whoever
-    /// finds it busy leaves word.
+    /// Calls of [#pump] not yet handled. Only one thread posts at a time; other callers increment
+    /// this counter and return.
     private final AtomicInteger calls = new AtomicInteger();
 
     /// Whether [#nextPiece] waits in the slot.
@@ -60,8 +60,8 @@ final class SplitTransfer implements Transfer {
                                 .has(BackendCapabilities.Feature.PER_DESCRIPTOR_RESULTS));
     }
 
-    /// Posts a request, in one piece if it fits. Call it on the backend's thread. What the backend
-    /// throws at the first piece is thrown here: nothing was started.
+    /// Submits a request, in one piece if it fits. Call on the backend's thread. An exception from
+    /// the first piece is rethrown; nothing was started then.
     static Transfer submit(OpenBackend slot, TransferRequest request) {
         var pieces = PieceTracker.cut(slot.capabilities(), request.local().descriptors());
         if (pieces.size() == 1) {
@@ -109,7 +109,7 @@ final class SplitTransfer implements Transfer {
         return true;
     }
 
-    /// Waits for room in the queue of the backend while none of ours is in flight.
+    /// Queues the next piece when the backend's queue is full and none of our pieces is in flight.
     private void park() {
         if (book.starves() && parked.compareAndSet(false, true) && !slot.post(nextPiece, true)) {
             parked.set(false);
@@ -232,8 +232,7 @@ final class SplitTransfer implements Transfer {
         return Optional.ofNullable(completion.getNow(null));
     }
 
-    /// Pieces that are not posted yet never will be; a piece that cannot be stopped runs to its
-    /// end.
+    /// Drops the pieces that were not posted. A piece that cannot be cancelled runs to completion.
     @Override
     public boolean cancel() {
         return book.ask() && (cancelLive() | book.promised());

@@ -23,8 +23,8 @@ final class TrackRecord {
     /// One slow or lucky transfer must not decide for long.
     private static final double MOST = 1_000;
 
-    /// A backend without any idea is taken for a slow network until it is measured: 100 us and 1
-    /// GB/s.
+    /// Cost assumed for a backend that gives no estimate, until it is measured: a slow network with
+    /// 100 us per transfer and 1 GB/s.
     private static final long GUESS_NANOS = 100_000;
 
     private static final int MOST_ENTRIES = 65_536;
@@ -99,7 +99,7 @@ final class TrackRecord {
         faults.remove(new HealthKey(backend, peer));
     }
 
-    /// A peer that is gone for good takes what was learned of it with it.
+    /// Drops all measurements of a peer that is gone for good.
     void forget(String peer) {
         ratios.keySet().removeIf(key -> key.peer().equals(peer));
         faults.keySet().removeIf(key -> key.peer().equals(peer));

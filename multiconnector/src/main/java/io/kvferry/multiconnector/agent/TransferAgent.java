@@ -32,8 +32,8 @@ import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// A transfer backend made of others, NIXL's agent in shape. What it promises is said at
-/// [io.kvferry.spi.transfer.TransferBackends], which hosts implement with it.
+/// A transfer backend composed of other backends, modelled on NIXL's agent. For the contract see
+/// [io.kvferry.spi.transfer.TransferBackends], which hosts implement with this class.
 ///
 /// Threading: any thread. With [Loops#CALLER] the thread that opened the agent drives its CONFINED
 /// backends by calling [#poll], and has to close it.
@@ -126,10 +126,10 @@ public final class TransferAgent implements TransferBackend {
         return capabilities;
     }
 
-    /// With every backend that takes this kind; one may refuse while others serve, which is told as
-    /// an incident and named by [#explain].
+    /// Registers with every backend that supports this memory kind. At least one must accept; a
+    /// backend that refuses is reported as an incident and listed by [#explain].
     ///
-    /// @throws KvFerryException when no backend took it
+    /// @throws KvFerryException when every backend refused
     @Override
     public Registration register(MemoryRange range) {
         checkOpen();
@@ -138,7 +138,7 @@ public final class TransferAgent implements TransferBackend {
         return area;
     }
 
-    /// By the first backend that has some.
+    /// From the first backend that can provide memory.
     @Override
     public Optional<ProvidedMemory> provideMemory(long bytes) {
         checkOpen();
@@ -154,10 +154,10 @@ public final class TransferAgent implements TransferBackend {
         return exchange.localMetadata();
     }
 
-    /// On all backends that both have, or on none.
+    /// Loads the peer on every backend that both agents have, or on none.
     ///
-    /// @throws KvFerryException as the contract says, INCOMPATIBLE also when there is no backend in
-    ///   common, INVALID_REQUEST for an agent of this one's name
+    /// @throws KvFerryException as the contract says, also INCOMPATIBLE when there is no backend in
+    ///   common, and INVALID_REQUEST when the peer has this agent's own name
     @Override
     public void loadPeer(PeerId peer, byte[] section) {
         checkOpen();
@@ -238,7 +238,7 @@ public final class TransferAgent implements TransferBackend {
         throw invalid("a prepared list is closed");
     }
 
-    /// A lost peer is the reason when there is a backend that could do it otherwise.
+    /// PEER_LOST if any backend was rejected for that reason, otherwise UNSUPPORTED.
     private static ErrorCode unusable(TransferPlan plan) {
         return plan.candidates().stream()
                 .flatMap(one -> one.rejected().stream())

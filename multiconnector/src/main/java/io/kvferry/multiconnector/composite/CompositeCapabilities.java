@@ -28,8 +28,9 @@ public final class CompositeCapabilities {
         }
     }
 
-    /// Whether loads of `member` may run within the step that uses them: only when no other child
-    /// could save those blocks in that same step, before it is known whether the load went well.
+    /// Whether loads of `member` may be synchronous (run in the step that uses the blocks). Only if
+    /// no other child can save those blocks in the same step, before the load is known to have
+    /// succeeded.
     static boolean staysSync(List<Member> members, int member) {
         for (int i = 0; i < members.size(); i++) {
             if (i != member && members.get(i).saves()) {
@@ -84,7 +85,7 @@ public final class CompositeCapabilities {
                     DEVICE_REGIONS,
                     SIGNALS ->
                     members.stream().allMatch(member -> member.has(feature));
-            // A promise to forget everything holds only if every child that remembers can keep it.
+            // The composite can reset only if every child that keeps data can.
             case RESET ->
                     members.stream().anyMatch(member -> member.has(feature))
                             && members.stream()

@@ -61,7 +61,8 @@ record Composition<S>(
         return CompositeCapabilities.of(instance, members, staysSync());
     }
 
-    /// By child. Nobody saves an encoder item that was loaded, so these always may.
+    /// By child. Loaded encoder items are never saved again, so encoder-cache loads may always be
+    /// sync.
     boolean[] staysSync() {
         var stays = new boolean[members.size()];
         for (int i = 0; i < stays.length; i++) {

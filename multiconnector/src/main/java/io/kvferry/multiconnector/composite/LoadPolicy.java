@@ -7,7 +7,7 @@ public enum LoadPolicy {
     FIRST_HIT("first-hit"),
     /// The child that has most.
     LONGEST_HIT("longest-hit"),
-    /// As much as the children have together, each a stretch of its own.
+    /// Combines the children: each loads its own range of the prefix.
     COMPOSE("compose");
 
     private final String label;

@@ -30,8 +30,8 @@ import java.util.jar.JarFile;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/// Every plugin that this process can use. A kind is searched when it is first asked for, and once;
-/// nothing of a plugin's code runs before that.
+/// All plugins available to this process. Each kind is searched once, on first request; no plugin
+/// code runs before that.
 ///
 /// A plugin is a jar with a `META-INF/services` file, either on the class path or, with the
 /// libraries that it brings, in a sub-folder of the plugin folder. Each sub-folder has one class
@@ -53,7 +53,7 @@ public final class PluginCatalog implements AutoCloseable {
     private final Map<Class<?>, List<Plugin>> given = new HashMap<>();
     private final Map<String, PluginClassLoader> loaders = new LinkedHashMap<>();
 
-    /// Jars that lie where none is looked for.
+    /// Jars in places that are not searched.
     private final List<String> strays = new ArrayList<>();
 
     /// Jars in sub-folders that cannot be opened, of whatever kind their plugins are.
@@ -210,8 +210,8 @@ public final class PluginCatalog implements AutoCloseable {
         strays.addAll(loose);
     }
 
-    /// Two copies of one library are usual; two of one plugin are not, and it is the name that an
-    /// operator recognises.
+    /// Warns if two plugin jars have the same file name. Duplicate libraries are normal, duplicate
+    /// plugins are not.
     private static void warnOfSecond(Path jar, Map<String, Path> seen) {
         var before = seen.putIfAbsent(String.valueOf(jar.getFileName()), jar);
         if (before != null) {
@@ -230,7 +230,7 @@ public final class PluginCatalog implements AutoCloseable {
         }
     }
 
-    /// A class loader passes over what is no jar without a word.
+    /// Reports a file that is not a jar, because a class loader ignores it silently.
     private void check(Path jar) {
         try (var opened = new JarFile(jar.toFile())) {
             opened.size();

@@ -25,8 +25,8 @@ final class PluginClassLoader extends URLClassLoader {
                     "org.slf4j.",
                     "org.jspecify.");
 
-    /// The host's service files of our own kinds would make each of its plugins appear in every
-    /// folder again.
+    /// Service files of our own kinds are not inherited from the host; otherwise every host plugin
+    /// would be found again in each plugin folder.
     private static final String OWN_SERVICES = "META-INF/services/io.kvferry.";
 
     static {

@@ -128,8 +128,8 @@ public final class PluginSet<P extends Plugin> {
         return text.append(". Searched: ").append(searched).toString();
     }
 
-    /// The name that was meant. What most names end in tells nothing: without it a plugin that is
-    /// missing is not taken for a misspelt other one, and `Disk` is enough for `DiskConnector`.
+    /// The closest existing name. The usual suffix is ignored, so that a missing plugin is not
+    /// reported as a misspelling of another one, and `Disk` suffices for `DiskConnector`.
     private Optional<String> nearest(String name) {
         var names = new TreeMap<String, String>();
         byName.keySet().forEach(known -> names.put(stem(known), known));

@@ -53,8 +53,8 @@ final class ProviderScan<P extends Plugin> {
                 var provider = providers.next();
                 admit(provider, folder);
             } catch (ServiceConfigurationError | LinkageError e) {
-                // A service file that cannot be read, or names what is no provider: only that
-                // plugin is lost.
+                // Unreadable service file, or an entry that is not a provider: skip only this
+                // plugin.
                 broken++;
                 skip(
                         PluginSet.label(kind),

@@ -12,9 +12,9 @@ import java.util.List;
 import java.util.Set;
 import java.util.TreeMap;
 
-/// The providers named by the service files of one class loader. [java.util.ServiceLoader] takes
-/// the first of two jars that bring the same provider class and says nothing, so that a new release
-/// of a plugin beside the old one would not be used, or be mixed with it.
+/// The providers named by the service files of one class loader. If two jars contain the same
+/// provider class, [java.util.ServiceLoader] silently uses the first, so a newer release beside the
+/// old one would be ignored or mixed with it.
 final class ServiceFiles {
     private ServiceFiles() {}
 

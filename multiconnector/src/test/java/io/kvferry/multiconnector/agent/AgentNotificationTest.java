@@ -27,8 +27,8 @@ class AgentNotificationTest {
     private final TestBackend a = new TestBackend("A");
     private final TestBackend b = new TestBackend("B");
 
-    /// All that has arrived at the far agent: each backend delivers in order, so what comes after
-    /// everything, by each of them, tells that nothing else is on its way.
+    /// All notifications that have arrived at the far agent. Each backend delivers in order, so a
+    /// final marker sent through every backend shows that nothing else is in flight.
     private List<byte[]> received(AgentPair pair) throws Exception {
         a.loseAnswers = false;
         a.refuseNotify = false;

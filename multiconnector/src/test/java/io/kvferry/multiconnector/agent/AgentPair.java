@@ -117,7 +117,7 @@ final class AgentPair implements AutoCloseable {
         return TransferAgent.Options.of(new PeerId(agent, ++incarnations), ranking);
     }
 
-    /// An agent that nobody listens to.
+    /// An agent whose sink ignores everything.
     static TransferAgent open(String agent, PluginCatalog catalog, String... backends) {
         return TransferAgent.open(
                 options(agent, Ranking.LISTED),

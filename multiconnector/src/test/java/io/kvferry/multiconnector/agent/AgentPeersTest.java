@@ -61,7 +61,7 @@ class AgentPeersTest {
         assertThat(a.open.get()).as("whatever was opened is closed again").isZero();
     }
 
-    /// Whoever could not open an agent has nothing to close.
+    /// A failed open must close everything it opened, because the caller has nothing to close.
     @Test
     void noThreadOfAnAgentThatCouldNotBeOpenedStays() {
         var a = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));

@@ -29,8 +29,8 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Whatever happens at whatever moment, each transfer ends once and lets go of its buffers, none is
-/// touched after that, and nothing is announced twice.
+/// Random faults at random times: each transfer ends exactly once and releases its buffers, no
+/// buffer is touched afterwards, and no notification is delivered twice.
 class AgentRacesTest {
     private static final int THREADS = 4;
     private static final long LIMIT_SECONDS = 30;
@@ -132,8 +132,8 @@ class AgentRacesTest {
         }
     }
 
-    /// One to three backends, some confined, some that take pieces only, some that cannot stop a
-    /// transfer, with short queues and with faults.
+    /// One to three backends with short queues and faults; some are confined, some require
+    /// splitting, some cannot cancel a transfer.
     private static List<TestBackend> backends(SplittableRandom random) {
         var backends = new ArrayList<TestBackend>();
         int count = 1 + random.nextInt(3);

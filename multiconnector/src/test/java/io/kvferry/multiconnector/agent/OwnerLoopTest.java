@@ -35,8 +35,8 @@ class OwnerLoopTest {
         }
     }
 
-    /// Looking whether one of them has been cancelled takes the longer the more of them wait. On a
-    /// busy host the loop did little else, and thousands of transfers did not end in time.
+    /// Checking for cancelled posts takes longer the more posts are waiting. On a busy host the
+    /// loop did little else, and thousands of transfers timed out.
     @Test
     void looksAtThoseThatWaitCostLessThanHandingThemOver() {
         var room = new AtomicInteger();

@@ -60,7 +60,7 @@ final class TestBackend implements TransferBackendProvider {
     /// Closes that fail, from now on.
     final AtomicInteger failingCloses = new AtomicInteger();
 
-    /// Everything arrives, the notification too, and then the transfer is said to have failed.
+    /// Transfers all data and the notification, then reports a failure.
     volatile boolean loseAnswers;
 
     /// Asked at each submit, before the other faults, for another fault than none.
@@ -326,7 +326,7 @@ final class TestBackend implements TransferBackendProvider {
         }
     }
 
-    /// Done in truth, failed by what it says.
+    /// A transfer that succeeds but reports a failure.
     private record AnswerLost(Transfer real) implements Transfer {
         private static TransferOutcome told(TransferOutcome real) {
             return real instanceof TransferOutcome.Done ? new TransferOutcome.Failed(LOST) : real;

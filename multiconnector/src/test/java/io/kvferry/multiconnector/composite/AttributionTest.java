@@ -36,7 +36,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
 
-/// Tokens are counted for the child that delivered them, not for the one that promised them.
+/// Tokens are attributed to the child that delivered them, not to the one that offered them.
 class AttributionTest {
     private final ScriptedConnector a = child("A");
     private final ScriptedConnector b = child("B");

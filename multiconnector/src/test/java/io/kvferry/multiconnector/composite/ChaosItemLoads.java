@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// On which ranks the loads of items ended well and were reported, of all leaves of a scene: what
-/// every rank has must not be loaded again. A leaf that throws before its report takes the ends of
-/// its loads with it, so these may be loaded again.
+/// Records on which ranks item loads succeeded and were reported, for all leaves of a scene: an
+/// item that every rank has must not be loaded again. If a leaf throws before its report, the
+/// completions of its loads are lost, so these may be loaded again.
 ///
 /// Threads: any.
 final class ChaosItemLoads {

@@ -44,10 +44,10 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// A content-addressed connector that keeps its contract and otherwise behaves at random: it has
-/// some blocks and not others, loads late, fails, hangs, repeats itself, answers revocations late
-/// and after garbage, reports loads that it was never given, holds, leases, and throws. [#answer]
-/// ends the silence.
+/// A content-addressed connector that keeps the contract but otherwise behaves at random: it has
+/// some blocks and lacks others, loads late, fails, hangs, reports duplicates, answers revocations
+/// late and after writing garbage, reports loads it was never given, holds, leases, and throws.
+/// [#answer] makes it answer everything it has left open.
 ///
 /// Threading: the scheduler half on the scheduler thread, each worker half on its rank's.
 final class ChaosKv implements KvConnectorProvider {
@@ -99,10 +99,10 @@ final class ChaosKv implements KvConnectorProvider {
                                 : takesOver ? drawn.takingOver() : steady ? drawn.steady() : drawn;
     }
 
-    /// From now on its halves take long to be closed now and then, and write garbage until they
-    /// are; it throws more often, so that they are closed.
+    /// From now on its halves sometimes take long to close and write garbage until they are closed.
+    /// It also throws more often, so that they are closed.
     ///
-    /// @param far whether the worker halves are in other processes, which do not hear of [#answer]
+    /// @param far whether the worker halves are in other processes, which [#answer] does not reach
     void hangInClose(boolean far) {
         hangs = true;
         answers = far;

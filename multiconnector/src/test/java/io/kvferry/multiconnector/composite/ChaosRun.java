@@ -387,7 +387,7 @@ final class ChaosRun {
     }
 
     /// Every request ends although children never answer: no load, lookup, block, item or row is
-    /// waited for without end, and small requests that come and go overtake nobody for ever.
+    /// waited for forever, and a stream of small requests does not starve others.
     private void endAll() {
         var limit = new Patience(ENDED);
         var patience = new Patience(STALL);
@@ -428,8 +428,8 @@ final class ChaosRun {
                 && stats.encoderFree() == rows;
     }
 
-    /// Clients go on while the engine is closed, some of them in the middle of a submission: each
-    /// is refused or gets an outcome.
+    /// Clients continue while the engine is closed, some in the middle of a submission: each is
+    /// refused or gets an outcome.
     private void closeUnderSubmissions(FlakyModel model) {
         model.whenSubmitting(
                 () -> LockSupport.parkNanos(ThreadLocalRandom.current().nextInt(LATE_NANOS)));

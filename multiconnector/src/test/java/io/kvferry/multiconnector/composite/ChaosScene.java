@@ -23,8 +23,8 @@ final class ChaosScene {
     final Map<String, Object> ecOptions;
     private int nested;
 
-    /// Later dimensions have a random of their own, and seeds below this one do without: those that
-    /// showed a defect keep their course of events.
+    /// Dimensions added later use a random generator of their own and do not apply to seeds below
+    /// this one, so that seeds that once showed a defect keep their sequence of events.
     private static final int NEWER = 100;
 
     private final Random newer;

@@ -148,7 +148,7 @@ class ChildRecoveryTest {
         }
     }
 
-    /// What the report completed is lost, and nobody says it again.
+    /// The completions in the report are lost; nothing repeats them.
     @Test
     void givesUpACompositeThatCouldNotSettleAReport() {
         var settles = new AtomicInteger();

@@ -11,10 +11,10 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 import java.util.stream.Collectors;
 
-/// Random requests with and without encoder items, aborts, model failures and deaths of workers, on
-/// engines of several ranks over random trees of composites whose leaves behave at random, and are
-/// off and on again: whatever the order, tokens and stored blocks are right, every request gets an
-/// outcome, and every block and every row comes back.
+/// Random requests with and without encoder items, aborts, model failures and worker deaths, on
+/// engines of several ranks over random trees of composites. Leaves behave at random and are turned
+/// off and reopened. Whatever the order, tokens and stored blocks are correct, every request gets
+/// an outcome, and every block and row is released.
 ///
 /// What each dimension is for, and the seed that failed first when the fix was taken out, where
 /// that was tried (`src/test/mutants/fixes-out.py` tries it):

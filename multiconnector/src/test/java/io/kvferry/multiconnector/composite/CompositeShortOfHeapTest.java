@@ -53,10 +53,10 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 
-/// Each call of a composite of two children in a process whose heap has some bytes left, from none
-/// to enough, so that its allocations fail one after the other. Whichever fails, the call throws,
-/// which the engine knows to deal with, or the load and the hold end; and no child goes on with
-/// what has ended for the engine.
+/// Runs each call of a composite of two children in a process with few heap bytes left, from none
+/// to enough, so that its allocations fail one after the other. In every case the call throws,
+/// which the engine handles, or the load and hold end; and no child continues with a transfer that
+/// has ended for the engine.
 class CompositeShortOfHeapTest {
     @TempDir Path root;
 

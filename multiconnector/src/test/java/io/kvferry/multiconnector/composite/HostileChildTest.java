@@ -36,8 +36,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.stream.Stream;
 
-/// One child misbehaves in one method of its halves, whichever it is and wherever the child stands:
-/// the load and the hold of the other child are as if it were alone.
+/// One child misbehaves in one method of its halves, for each method and each position of the
+/// child. Loads and holds of the other child must work as if it were alone.
 class HostileChildTest {
     private static final Feature[] CLAIMED = {
         Feature.ASYNC_LOAD,

@@ -25,7 +25,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.function.Supplier;
 
-/// What a child answers that it must not, or throws, costs that child alone.
+/// An illegal answer or exception of a child affects only that child.
 class IllegalAnswersTest {
     private final ScriptedConnector bad =
             new ScriptedConnector("A", ConnectorCapabilities.of(Feature.ASYNC_LOAD, Feature.HOLD));

@@ -30,7 +30,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/// What passes through the composite to a child, and what of a child's failures does not pass out.
+/// Calls reach the right child through the composite, and a child's failures do not reach the
+/// engine.
 class IsolationTest {
     private final LeasingConnector leasing = new LeasingConnector("L");
     private final ScriptedConnector scripted =

@@ -23,8 +23,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.stream.Collectors;
 
-/// The encoder cache of one rank: one slab, items in ranges of it, poison in all that is free. What
-/// a connector must not do is refused as an engine does, and told to the test with its next step.
+/// The encoder cache of one rank: one slab with items in ranges of it and poison in free space.
+/// Calls that violate the contract are refused, as an engine does, and reported to the test in its
+/// next step.
 ///
 /// Threading: [EncoderCache]'s methods from any thread, all else on the test's.
 final class EcSlab implements EncoderCache, AutoCloseable {

@@ -10,8 +10,8 @@ import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.Set;
 
-/// Puts itself before an object of the SPI: the stand-in implements exactly the SPI interfaces that
-/// the object does, so that optional abilities stay visible.
+/// Wraps an SPI object in a proxy that implements exactly the SPI interfaces of that object, so
+/// that its optional interfaces stay visible.
 public final class Interceptor {
     /// What happens to one call.
     @FunctionalInterface

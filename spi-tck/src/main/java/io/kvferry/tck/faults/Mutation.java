@@ -14,8 +14,8 @@ import org.junit.platform.launcher.listeners.TestExecutionSummary;
 import java.util.List;
 import java.util.stream.Stream;
 
-/// A plugin with one defect, and the case of a contract that is there to find it. For whoever adds
-/// cases: shows that they can fail. Needs `junit-platform-launcher` on the class path.
+/// A plugin with one injected defect and the contract test that must detect it; shows that the
+/// tests of a contract can fail. Needs `junit-platform-launcher` on the class path.
 ///
 /// @param mutant a subclass of the contract, with the defect
 /// @param test the method of the case

@@ -28,8 +28,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
 
-/// A scripted connector of which a test also says what the methods of features answer, and which
-/// writes down what it is told: a child of a composite, for instance.
+/// A scripted connector that also lets a test define the answers of feature methods and records all
+/// calls; used as a child of a composite, for instance.
 ///
 /// Threading: the test's thread.
 ///

@@ -38,14 +38,14 @@ import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
-/// Drives the two halves of a KV connector through the documented life cycle, without an engine: a
-/// test says what happens, step by step, and the harness checks after each step that the connector
-/// kept to the contract.
+/// Drives the two halves of a KV connector through the documented life cycle, without an engine. A
+/// test controls each step, and the harness checks after it that the connector kept to the
+/// contract.
 ///
-/// It checks by itself, and throws [AssertionError] for: a byte that differs from what its token
-/// must hold; a write to a block that was not assigned; a completion that comes twice, for another
-/// rank or for an unknown id; a hit beyond the prompt; use of a view after its call; a call that
-/// overruns its limit. Plans and reports go through bytes.
+/// It throws [AssertionError] for: a byte that differs from the expected content of its token; a
+/// write to a block that was not assigned; a completion that is reported twice, for another rank or
+/// for an unknown id; a hit beyond the prompt; use of a view after its call; a call that exceeds
+/// its limit. Plans and reports are serialised.
 ///
 /// Threading: everything on the test's thread, which stands for the scheduler thread and all step
 /// threads.
@@ -373,9 +373,9 @@ public final class ConnectorHarness implements AutoCloseable {
         return decision;
     }
 
-    /// Ends a right of the connector: as the engine does at its deadline, or for an abort. The
-    /// workers are told in the next step; the scheduler half before or after that, by turns, so
-    /// that the plan may still name it.
+    /// Revokes a transfer, as the engine does at its deadline or on abort. The workers are told in
+    /// the next step. The scheduler half is told alternately before or after that step, so the plan
+    /// may still name the transfer.
     public void revoke(TransferId id) {
         rights.revoke(id);
     }
@@ -409,9 +409,9 @@ public final class ConnectorHarness implements AutoCloseable {
         failing.add(request.id());
     }
 
-    /// The next load that this rank completes has failed there: the report says so, naming all
-    /// blocks, and the blocks hold something else. What is computed on it in the same step is wrong
-    /// on all ranks.
+    /// The next load that completes on this rank is turned into a failure: the report names all
+    /// blocks, and the blocks are overwritten. Anything computed on it in the same step is then
+    /// wrong on all ranks.
     public void failNextLoad(int rank) {
         breaker.arm(rank, OptionalInt.empty());
     }

@@ -17,9 +17,9 @@ import java.util.OptionalInt;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/// Lets a load fail on one rank: what that rank reports as completed arrives as failed, and its
-/// blocks hold something else. The other ranks know nothing of it. A load that fails on that rank
-/// by itself is left as it is.
+/// Makes a load fail on one rank: a completion reported by that rank is turned into a failure and
+/// the blocks are overwritten. The other ranks do not notice. A load that fails there by itself is
+/// left unchanged.
 final class HarnessBreaker {
     private final HarnessMemory memory;
     private OptionalInt rank = OptionalInt.empty();

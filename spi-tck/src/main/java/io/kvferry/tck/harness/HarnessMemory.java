@@ -17,9 +17,9 @@ import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
 
-/// The regions of all ranks. What a token's bytes must be is a function of its token prefix, layer
-/// and rank, so that any copy can be checked; free blocks hold poison and gaps hold guards, so that
-/// any stray write shows.
+/// The regions of all ranks. The expected bytes of a token are a function of its token prefix,
+/// layer and rank, so any copy can be verified. Free blocks hold poison and gaps hold guard bytes,
+/// so that stray writes are detected.
 ///
 /// Threading: written by the test's thread; connectors write concurrently into what was assigned to
 /// them.

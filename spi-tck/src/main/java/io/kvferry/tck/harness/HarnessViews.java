@@ -7,9 +7,8 @@ import io.kvferry.spi.kv.StepView;
 
 import java.util.List;
 
-/// The live views that a harness hands out. Each refuses to be used after the call it was made for,
-/// and the view of a scheduled request is one object for all of them: a connector that keeps one is
-/// found out.
+/// The live views that a harness passes to connectors. Each throws when used after its call, and
+/// all scheduled requests share one view object, so a connector that keeps a view is detected.
 final class HarnessViews {
     private HarnessViews() {}
 

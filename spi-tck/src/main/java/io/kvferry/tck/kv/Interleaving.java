@@ -15,9 +15,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
-/// A seeded random life of two engines on one source of blocks: requests come, load, compute, are
-/// preempted, aborted and finished in any legal order. The harnesses check after each step; at the
-/// end nothing may be left.
+/// A seeded random schedule of two engines that share one source of blocks: requests arrive, load,
+/// compute, are preempted, aborted and finished in any legal order. The harnesses check after each
+/// step; at the end nothing may be open.
 final class Interleaving {
     private static final int ACTIONS = 60;
     private static final int LIVE = 4;

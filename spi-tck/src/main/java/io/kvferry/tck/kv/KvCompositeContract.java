@@ -26,12 +26,12 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.stream.IntStream;
 
-/// What a connector that is made of others owes beside [KvConnectorContract].
+/// The additional contract of a connector that consists of others, on top of [KvConnectorContract].
 ///
-/// Whatever its children do, a sound one among them does its work, and every request ends with the
-/// right tokens: each test of that builds `[faulty, sound, composite[faulty]]` and lets the faulty
-/// two do nothing but fail, each in the same way. Between its children and the engine it passes on
-/// what is theirs, and to nobody else.
+/// Whatever the faulty children do, the sound child works and every request ends with the right
+/// tokens. Each such test builds `[faulty, sound, composite[faulty]]`, where the faulty children
+/// only fail, all in the same way. Calls and answers between the engine and a child reach only that
+/// child.
 public abstract class KvCompositeContract extends KvCompositeChildTests {
     private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_122L);
 

@@ -97,15 +97,15 @@ abstract class KvContractSupport {
         return false;
     }
 
-    /// Options with which blocks stay for a consumer for no longer than `time` unless the lease is
-    /// renewed. Empty for a connector that renews nothing.
+    /// Options that keep blocks for a consumer no longer than `time` unless the lease is renewed.
+    /// Empty for a connector that does not renew leases.
     protected Optional<Map<String, Object>> optionsWithLease(Duration time) {
         return Optional.empty();
     }
 
-    /// Options with which at most `transfers` loads of a rank are open or wait their turn, and more
-    /// are refused with BACKPRESSURE. Empty for a connector that cannot be made to refuse any.
-    /// Asked in one test only, before its engines are opened.
+    /// Options that limit the open and queued loads of a rank to `transfers`, so that more are
+    /// refused with BACKPRESSURE. Empty for a connector without such a limit. Used by one test
+    /// only, before its engines are opened.
     protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
         return Optional.empty();
     }
@@ -118,20 +118,20 @@ abstract class KvContractSupport {
     /// Loads go on.
     protected void resumeStore() {}
 
-    /// Whether an engine loads what one of another tensor-parallel size made, heads divided anew.
-    /// Where it is false such a load must not be promised, or must fail.
+    /// Whether an engine can load blocks saved with another tensor-parallel size, splitting the
+    /// heads differently. If false, such a load must not be offered, or must fail.
     protected boolean loadsFromOtherTpSizes() {
         return false;
     }
 
-    /// Whether every place to which a connector with LAYERWISE_SAVE saves takes the layers early;
-    /// not so in a composite that has another child.
+    /// Whether every destination of a LAYERWISE_SAVE connector takes the layers as they are
+    /// computed; false for a composite that also has another kind of child.
     protected boolean savesOnlyByLayers() {
         return true;
     }
 
-    /// Whether copies of the plugin in several class loaders see one and the same class of that
-    /// name: because it belongs to the host, or stands for a medium outside of the process.
+    /// Whether copies of the plugin in several class loaders share the class of this name, because
+    /// it belongs to the host or simulates a medium outside of the process.
     protected boolean isSharedClass(String name) {
         return false;
     }

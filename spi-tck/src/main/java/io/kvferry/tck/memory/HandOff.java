@@ -7,9 +7,9 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
-/// Blocks of a finished request on one rank of the producer, offered to a consumer's rank of the
-/// same number. The consumer reads them in place; once [#withdraw] has returned nobody reads any
-/// more.
+/// Blocks of a finished request on one rank of the producer, offered to the consumer's rank of the
+/// same number. The consumer reads them in place; after [#withdraw] has returned, nothing reads
+/// them any more.
 ///
 /// Threading: any thread.
 public final class HandOff {

@@ -74,7 +74,7 @@ final class MemoryLoans {
         return new Lent(both, one.key, one.until);
     }
 
-    /// A consumer that only queues keeps asking; the blocks that it wants stay.
+    /// Renews the leases of blocks whose consumer still asks for them, although it is only queued.
     ///
     /// @return how many leases were renewed
     long renewWanted() {

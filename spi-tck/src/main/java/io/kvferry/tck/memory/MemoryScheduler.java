@@ -141,9 +141,9 @@ final class MemoryScheduler implements SchedulerConnector {
         return next == first ? LookupResult.MISS : hit((next - first) * blockTokens, Tier.HOST);
     }
 
-    /// The request's hand-off. Of a group that moves on, such as a recurrent state, the producer
-    /// holds what belongs behind its last token: a load that has to stop before it has no use for
-    /// that.
+    /// The request's usable hand-off. If a group does not keep all tokens (a window, a recurrent
+    /// state), the producer holds only what belongs to its last token, so a load that must stop
+    /// earlier cannot use it.
     private Optional<String> usableHandOff(RequestView request) {
         boolean movesOn =
                 context.engine().cache().groups().stream()

@@ -22,12 +22,12 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import java.util.zip.CRC32C;
 
-/// The medium of the in-memory connectors: blocks by namespace and hash, and hand-offs by name.
-/// Found by its own name; it lives as long as somebody has it open, so a test that wants contents
-/// to outlive engines keeps it open.
+/// The storage of the in-memory connectors: blocks by namespace and hash, and hand-offs by name.
+/// Opened by name. It lives as long as a handle is open, so a test that needs the contents to
+/// outlive the engines keeps a handle.
 ///
-/// It stands for a medium outside of the process: copies of the connector in several class loaders
-/// use one and the same, which is why all of it is public.
+/// It simulates a medium outside of the process: copies of the connector in several class loaders
+/// share one instance, which is why all of it is public.
 ///
 /// Tests also use it to break things: [#corrupt], [#setDown], [#clear].
 ///

@@ -36,7 +36,7 @@ final class BackendMutants {
             return Map.of("fabric", fabric);
         }
 
-        /// Short: what a mutant does not do at once, it never does.
+        /// Short, because a mutant that does not act at once never acts.
         @Override
         protected Duration limit() {
             return Duration.ofMillis(500);

@@ -60,8 +60,8 @@ final class Defects {
                 });
     }
 
-    /// Writes again and again until the memory is gone, for ten seconds at most, in two threads of
-    /// its own: a busy machine may let one wait. Returns when both have begun.
+    /// Keeps writing until the memory is gone, for ten seconds at most, in two threads of its own,
+    /// because a busy machine may stall one. Returns when both have started.
     static void writeOn(Runnable write) throws InterruptedException {
         var begun = new CountDownLatch(2);
         for (int i = 0; i < 2; i++) {

@@ -101,7 +101,7 @@ final class KvBlockMutants {
         }
     }
 
-    /// Answers a revocation at once, and does the load all the same when its plan is carried out.
+    /// Answers a revocation at once but still performs the load when its plan arrives.
     static class LoadsWhatWasRevoked extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {

@@ -30,8 +30,9 @@ import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
-/// KV connectors with one defect each, as subclasses of the contract. Not run by themselves:
-/// [KvMutantsTest] does, and expects each to fail. Here: what they answer and report.
+/// KV connectors with one defect each, as subclasses of the contract. Not run directly:
+/// [KvMutantsTest] runs them and expects each to fail. This file has defects in answers and
+/// reports.
 final class KvMutants {
     private KvMutants() {}
 

@@ -86,9 +86,9 @@ public interface CommandProvider extends Plugin {
         /// to every command), for `kvferry` processes that this command starts.
         Optional<Path> pluginFolder();
 
-        /// Says that a server command is ready, and returns when it shall stop: by SIGTERM or
-        /// SIGINT, or with the end of standard input where the user asked for that. The process
-        /// then waits a bounded time for [CommandProvider#run] to return.
+        /// Announces that a server command is ready, and blocks until it must stop: on SIGTERM or
+        /// SIGINT, or at the end of standard input if the user asked for that. The process then
+        /// waits a bounded time for [CommandProvider#run] to return.
         ///
         /// @param ready one line for people
         /// @param facts what is printed instead with `--json`: values are String, Boolean or Number

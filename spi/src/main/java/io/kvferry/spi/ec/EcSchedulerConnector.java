@@ -19,8 +19,8 @@ public interface EcSchedulerConnector extends SchedulerHalf {
     /// paired with one [#finish].
     default void onRequest(String requestId, List<EcItem> items, TransferParams params) {}
 
-    /// Whether the item can be loaded: a Hit has `tokens == item.embeddings()`, all or nothing.
-    /// Promises nothing.
+    /// Whether the item can be loaded: all or nothing, so a Hit has `tokens == item.embeddings()`.
+    /// The answer is not a commitment.
     LookupResult lookup(EcItem item);
 
     /// The engine has room for the item.
@@ -36,10 +36,10 @@ public interface EcSchedulerConnector extends SchedulerHalf {
     /// Instructions for the worker halves in this step; drains.
     Payload buildPlan(long step);
 
-    /// The request ended, before the engine drops its references to items. The subject of a Hold is
-    /// the request's id, and it covers those of its items that are in the cache then, in an engine
-    /// that only encodes all of them; the subjects of loads and saves are hashes. Params go out as
-    /// `ec_transfer_params`.
+    /// The request ended; called before the engine drops its references to items. The subject of a
+    /// Hold is the request's id. A Hold covers the request's items that are in the cache at this
+    /// time; in an encode-only engine these are all of them. Subjects of loads and saves are
+    /// hashes. The returned params become `ec_transfer_params`.
     default FinishDecision finish(String requestId, FinishReason reason) {
         return FinishDecision.RELEASE;
     }

@@ -12,15 +12,15 @@ public interface EncoderCache {
     /// the step.
     Optional<EncoderOutput> get(String hash);
 
-    /// Room for an item that the plan tells to load: a range of the registered memory, unpublished,
-    /// with whatever bytes it has. The engine has reserved it, so running out is a defect
-    /// (NO_MEMORY). The item is published or discarded later, by any thread, also after `beginStep`
-    /// returned; a revoked load discards before it reports Revoked.
+    /// Allocates an item that the plan says to load: an unpublished range of the registered memory,
+    /// not zeroed. The engine has reserved the space, so a NO_MEMORY failure is a bug. Publish or
+    /// discard the item later, from any thread, also after `beginStep` has returned. A revoked load
+    /// must discard before it reports Revoked.
     EncoderOutput allocate(EcItem item);
 
     /// The bytes are complete: the model may use them.
     void publish(String hash);
 
-    /// Gives the room of an unpublished item back.
+    /// Frees the space of an unpublished item.
     void discard(String hash);
 }

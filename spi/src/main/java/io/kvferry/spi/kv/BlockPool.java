@@ -12,33 +12,33 @@ public interface BlockPool {
     /// The connector closes the lease when all ranks have reported the save. At the deadline the
     /// engine revokes `id` and takes the blocks back as soon as every rank has answered.
     ///
-    /// Several leases, one per group, may share an id: its completion or revocation ends them all.
-    /// Full blocks; the engine still writes the partly filled tail of a running request. In
-    /// [SchedulerConnector#finish] the tail can be leased too, since nobody writes it any more.
+    /// Several leases, one per group, may share an id; its completion or revocation ends all of
+    /// them. Lease full blocks only, because the engine still writes the partly filled tail of a
+    /// running request. In [SchedulerConnector#finish] the tail may be leased too.
     ///
     /// @param id the save that the worker halves will report
     /// @param blocks ids of blocks of `group` that the request holds now
     Lease lease(TransferId id, int group, int[] blocks, Deadline deadline);
 
-    /// Prolongs a [FinishDecision.Hold] whose consumer is known to come; never shortens it. From
-    /// the call after the `finish` that answered it.
+    /// Extends a [FinishDecision.Hold] whose consumer is still expected; never shortens it. Allowed
+    /// after the `finish` call that returned the hold.
     ///
-    /// @return when the hold ends now, which may be earlier than asked; empty when it has ended or
-    ///   was revoked
+    /// @return when the hold ends now, which may be earlier than requested; empty when it has ended
+    ///   or was revoked
     Optional<Deadline> renewHold(TransferId id, Deadline deadline);
 
-    /// Blocks that nobody holds, of [io.kvferry.spi.memory.KvCacheSpec#blockCount]: a connector
-    /// that leases a lot leaves the engine room.
+    /// Number of free blocks, out of [io.kvferry.spi.memory.KvCacheSpec#blockCount]. A connector
+    /// with many leases uses it to leave the engine enough room.
     int freeBlocks();
 
     /// The right to read some blocks. Scheduler thread only.
     interface Lease extends AutoCloseable {
-        /// When the engine takes the blocks back: what was asked for, or earlier where the engine
-        /// bounds leases.
+        /// When the engine takes the blocks back: the requested deadline, or earlier if the engine
+        /// limits leases.
         Deadline deadline();
 
-        /// Moves the deadline, as far as the engine grants it; false when the lease has ended
-        /// already.
+        /// Requests a new deadline, which the engine may limit. Returns false when the lease has
+        /// ended.
         boolean renew(Deadline deadline);
 
         /// Gives the blocks back. Idempotent; a no-op after expiry.

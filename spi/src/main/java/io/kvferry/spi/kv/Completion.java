@@ -24,15 +24,17 @@ public record Completion(TransferId id, int rank, Result result) {
     /// Every block is in place (LOAD) or no longer needed (SAVE).
     public record Completed(long bytes) implements Result {}
 
-    /// Some blocks were not moved. For a LOAD `blocks` names every block that does not hold its
-    /// data, and the request keeps the longest prefix that is valid in all groups
-    /// ([LoadAssignment#validTo]): the tokens before the first failed block. Where the cache has a
-    /// window or state group, any failed block voids the hit, since the blocks that such a group
-    /// needs for a shorter prefix were not loaded. An empty list, or one that names no position,
-    /// means all blocks; so does one that names a block which was not to be loaded, since the rest
-    /// of it may be as wrong. For a SAVE the source blocks are no longer needed all the same, and
-    /// the blocks that it names may be missing at the destination; when it names none, any block
-    /// may.
+    /// Some blocks were not moved.
+    ///
+    /// For a LOAD, `blocks` names every block that does not hold its data. The request keeps the
+    /// longest prefix that is valid in all groups ([LoadAssignment#validTo]), that is, the tokens
+    /// before the first failed block. If the cache has a window or state group, any failed block
+    /// voids the hit, because the blocks such a group needs for a shorter prefix were not loaded.
+    /// All blocks count as failed if the list is empty, names no position, or names a block that
+    /// was not to be loaded (the rest of such a list cannot be trusted either).
+    ///
+    /// For a SAVE, the source blocks are no longer needed in any case. The named blocks may be
+    /// missing at the destination; if none is named, any block may be.
     public record Failed(Failure failure, List<FailedBlocks> blocks) implements Result {
         public Failed {
             Objects.requireNonNull(failure, "failure");
@@ -40,8 +42,8 @@ public record Completion(TransferId id, int rank, Result result) {
         }
     }
 
-    /// The right was revoked and nothing of the transfer is in flight any more. Where a peer reads
-    /// or writes one-sided, access has been withdrawn or the agreed grace has passed.
+    /// The transfer was revoked and no part of it is in flight any more. For one-sided access by a
+    /// peer, access has been withdrawn or the agreed grace period has passed.
     public record Revoked() implements Result {}
 
     /// Blocks of one group, as positions in the request's block table.

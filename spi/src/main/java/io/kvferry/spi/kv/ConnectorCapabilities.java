@@ -11,8 +11,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/// Capabilities of a connector, as data. The engine trusts them, the TCK tests them: what is
-/// claimed works, what is not claimed never happens.
+/// Capabilities of a connector, as data. The engine relies on them and the TCK tests them: what is
+/// claimed must work, and what is not claimed must never happen.
 ///
 /// @param requiredLayout the only cache layout it can work with; empty for any
 public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> requiredLayout) {
@@ -49,7 +49,7 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         DEVICE_REGIONS,
         /// [SchedulerConnector#bindBlockPool]: leases blocks for saves that outlive a step.
         BLOCK_LEASES,
-        /// [WorkerHalf#provideMemory]: has memory for the cache that it reaches best.
+        /// [WorkerHalf#provideMemory]: can provide the cache memory, e.g. pinned or shared.
         PROVIDES_MEMORY,
         /// [WorkerHalf#handshake] and [SchedulerHalf#onHandshakes].
         HANDSHAKE,
@@ -57,8 +57,9 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         EVENTS,
         /// [SchedulerHalf#resetCache].
         RESET,
-        /// Calls [io.kvferry.spi.HostServices#wake] for every completion of its worker halves:
-        /// while its transfers are open the engine waits for that instead of stepping by the clock.
+        /// Calls [io.kvferry.spi.HostServices#wake] for every completion of its worker halves.
+        /// While its transfers are open, the engine waits for the wake-up instead of stepping on a
+        /// timer.
         SIGNALS
     }
 

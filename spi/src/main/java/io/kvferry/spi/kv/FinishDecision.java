@@ -17,8 +17,8 @@ public sealed interface FinishDecision {
         }
     }
 
-    /// The engine keeps the blocks until every rank has completed `id`, or until the deadline, when
-    /// it revokes it. [BlockPool#renewHold] prolongs it.
+    /// The engine keeps the blocks until every rank has completed `id`. At the deadline the engine
+    /// revokes `id`. [BlockPool#renewHold] extends the deadline.
     record Hold(TransferId id, Deadline deadline, TransferParams params) implements FinishDecision {
         public Hold {
             Objects.requireNonNull(id, "id");

@@ -13,11 +13,11 @@ public interface KvConnectorProvider extends Plugin {
     ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
 
     /// Opens the scheduler half. Called once per incarnation of an engine, on the scheduler thread,
-    /// before any worker half. An engine that has lost workers, or in which the connector had a
-    /// defect, closes its halves and opens new ones, as another incarnation; requests that it has
-    /// then are announced anew.
+    /// before any worker half. After losing workers or after a defect of the connector, the engine
+    /// closes the halves and opens new ones as another incarnation, and announces the live requests
+    /// again.
     ///
-    /// @throws KvFerryException when it cannot work; the engine then does not start
+    /// @throws KvFerryException when the connector cannot work; the engine then does not start
     SchedulerConnector openScheduler(SchedulerContext context);
 
     /// Opens a worker half. Called once per rank and incarnation, in the worker's process, on one

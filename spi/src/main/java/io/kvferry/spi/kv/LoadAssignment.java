@@ -33,11 +33,10 @@ public record LoadAssignment(
         return toToken == fromToken;
     }
 
-    /// How far the tokens can be used when the load failed and this is what it did not bring: the
-    /// longest prefix that is valid in all groups, in whole blocks of each. [#fromToken] when
-    /// nothing can: `failed` names no position, or a block that was not to be loaded, or the cache
-    /// has a group that does not keep all tokens ([KvCacheGroup#keepsAllTokens]), of which no
-    /// shorter prefix was loaded.
+    /// The end of the usable tokens after a failed load: the longest prefix that is valid in all
+    /// groups, in whole blocks of each. Equals [#fromToken] when nothing is usable: `failed` names
+    /// no position, or a block that was not to be loaded, or the cache has a group that does not
+    /// keep all tokens ([KvCacheGroup#keepsAllTokens]), for which no shorter prefix was loaded.
     public int validTo(KvCacheSpec cache, List<Completion.FailedBlocks> failed) {
         int first = Integer.MAX_VALUE;
         int seam = 1;

@@ -13,11 +13,9 @@ public sealed interface LookupResult {
     /// There is nothing to load.
     record Miss() implements LookupResult {}
 
-    /// Not known yet; ask again. The engine bounds how long it goes on asking, then takes it as a
-    /// miss.
+    /// Not known yet; ask again. The engine limits how long it asks, then treats it as a miss.
     ///
-    /// @param retryAfter the engine asks again after this time, or when its bound is reached if
-    ///   that is sooner
+    /// @param retryAfter the engine asks again after this time, or at its limit if that is earlier
     record Pending(Duration retryAfter) implements LookupResult {
         public Pending {
             if (retryAfter.isNegative()) {

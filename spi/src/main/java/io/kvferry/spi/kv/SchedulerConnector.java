@@ -23,31 +23,31 @@ public interface SchedulerConnector extends SchedulerHalf {
     /// and prefetches. Always paired with one [#finish].
     default void onRequest(RequestView request) {}
 
-    /// How many tokens beyond the `localTokens` that the engine has itself can be loaded right now.
+    /// Returns how many tokens beyond the engine's own `localTokens` can be loaded now.
     ///
-    /// Called for a request that has nothing computed: any number of times, since the answer may be
-    /// Pending, blocks may be short, or the request may be preempted and come back. It promises
-    /// nothing until [#onAllocated] accepts it, so it must leave no state that assumes so.
+    /// Called for a request without computed tokens, any number of times: after a Pending answer,
+    /// when blocks are short, or when the request was preempted. The answer is not a commitment
+    /// until [#onAllocated] assigns the load, so it must leave no state that assumes one.
     ///
-    /// The tokens must be the longest prefix loadable now: `localTokens + tokens` is at most the
-    /// request's tokens for an ASYNC hit and one less for a SYNC hit; `localTokens` is a multiple
-    /// of the block size, and so is the sum, for every group, unless it is the end of the prompt.
+    /// The tokens must be the longest prefix loadable now. `localTokens + tokens` is at most the
+    /// request's tokens for an ASYNC hit, and one less for a SYNC hit. `localTokens` is a multiple
+    /// of the block size; the sum must be too, for every group, unless it is the end of the prompt.
     LookupResult lookup(RequestView request, int localTokens);
 
-    /// The request has its blocks: all of `blocks` are allocated, and tokens `load.fromToken()` to
-    /// `load.toToken()` are this connector's to load. An empty load means that there is nothing to
-    /// load (no hit, another connector won, or the second call once an async load is done). A
-    /// non-empty call may follow an empty one of the same attempt: a composite that fell back on
-    /// this connector. The load goes into the next plan, also a SYNC one whose request takes no
-    /// part in that step: a composite lets a request wait for it.
+    /// The request has its blocks: all of `blocks` are allocated, and this connector must load
+    /// tokens `load.fromToken()` to `load.toToken()`. An empty load means that there is nothing to
+    /// load: no hit, another connector won, or the second call after an async load. A non-empty
+    /// call may follow an empty one of the same attempt, when a composite falls back on this
+    /// connector. The load goes into the next plan, even a SYNC one whose request is not scheduled
+    /// in that step because a composite lets it wait.
     void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load);
 
-    /// Instructions for the worker halves in this step. Called once per step, also when nothing is
-    /// scheduled; drains what gathered since the last one. [Payload#EMPTY] when there is nothing to
-    /// say.
+    /// Returns the instructions for the worker halves in this step. Called once per step, also when
+    /// nothing is scheduled; drains the instructions collected since the last call. [Payload#EMPTY]
+    /// for none.
     Payload buildPlan(StepView step);
 
-    /// The request ended. Once per request, for every cause, also for one never scheduled (`blocks`
-    /// is empty then).
+    /// The request ended. Called exactly once per request, whatever the reason, also for a request
+    /// that was never scheduled (`blocks` is then empty).
     FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason);
 }

@@ -26,14 +26,14 @@ public interface SchedulerHalf extends AutoCloseable {
     /// The reports of all ranks for one step, before the engine acts on them.
     default void onReport(MergedReport report) {}
 
-    /// A right of this connector ended (abort, deadline). The worker halves are told in the next
-    /// `beginStep`; for an aborted request this comes after `finish`. Plans from now on need not
-    /// name the transfer, and where one still does, the worker halves leave it out.
+    /// A transfer of this connector was revoked (abort, deadline). The worker halves learn of it in
+    /// the next `beginStep`; for an aborted request this call comes after `finish`. Later plans
+    /// should not name the transfer; if one does, the worker halves ignore it.
     default void onRevoked(TransferId id) {}
 
-    /// When this half needs a step although nothing is computed, to send a late answer or to renew
-    /// something; empty for not at all. A deadline that has passed means now. Asked after each step
-    /// and whenever the engine is woken, so an answer that becomes earlier in between needs
+    /// When this half needs a step although nothing is computed, for example to send a late answer
+    /// or to renew a hold; empty for never. A deadline in the past means now. Queried after each
+    /// step and whenever the engine is woken, so a deadline that moves earlier requires
     /// [io.kvferry.spi.HostServices#wake]. Open holds, leases and loads keep the engine stepping
     /// anyway.
     default Optional<Deadline> pendingWork() {
@@ -51,16 +51,15 @@ public interface SchedulerHalf extends AutoCloseable {
         return List.of();
     }
 
-    /// Forgets everything stored in this namespace ([ConnectorCapabilities.Feature#RESET]): lookups
+    /// Deletes everything stored in this namespace ([ConnectorCapabilities.Feature#RESET]): lookups
     /// miss from the moment the stage completes. Only starts the work; what is not done by `limit`
     /// counts as not removed.
     ///
-    /// A reset is asked for because what was computed so far is wrong from now on, for example
-    /// after new weights. So it goes for what is still being saved as well: a save that a plan
-    /// named before this call is given up, or waited for and removed; it must not be found later.
-    /// The engine sees to the rest: requests that it computed before start over, named as preempted
-    /// by the next step, so that what a later plan saves was computed after this call. Hand-offs to
-    /// a consumer that was named before go on.
+    /// A reset is requested because everything computed so far is now invalid, for example after
+    /// new weights were loaded. It therefore covers saves in progress: a save named by an earlier
+    /// plan is abandoned, or awaited and deleted; lookups must not find it later. The engine
+    /// preempts requests computed before the call, in the next step, so later plans save only what
+    /// was computed after it. Hand-offs to consumers named before the call continue.
     ///
     /// @return completes normally; false when something could not be removed
     default CompletionStage<Boolean> resetCache(Deadline limit) {
@@ -71,11 +70,11 @@ public interface SchedulerHalf extends AutoCloseable {
     @Override
     void close();
 
-    /// A scheduler half that consists of others. Nobody else implements this.
+    /// A scheduler half that consists of child connectors; implemented only by composites.
     ///
-    /// Its worker halves may report the loads and saves of its parts, of which only [#settle]
-    /// knows: under ids that are those they were given but for a [TransferId#child] of their own. A
-    /// composite around this one passes such completions on to [#settle], whoever wrote either.
+    /// Its worker halves may report loads and saves of the children under the given ids with a
+    /// [TransferId#child] path of their own, which only [#settle] can resolve. An enclosing
+    /// composite passes such completions on to [#settle].
     interface Composite extends SchedulerHalf {
         /// Called instead of [#onReport].
         ///
@@ -83,19 +82,19 @@ public interface SchedulerHalf extends AutoCloseable {
         ///   it tries the next child, and replaces the children's ids by its own
         MergedReport settle(MergedReport report);
 
-        /// The sources that brought the tokens of a KV load that the last [#settle] ended, in order
-        /// of position and as far as they are in place without a gap. They may differ from those
-        /// that promised them: where a child failed, another may have replaced it.
+        /// The sources that delivered the tokens of a KV load that ended in the last [#settle], in
+        /// order of position, up to the first gap. They differ from the sources in the lookup's
+        /// answer if another child replaced one that failed.
         ///
-        /// @return empty when the promise of the lookup is all that is known
+        /// @return empty when only the lookup's answer is known
         default List<LookupResult.Share> delivered(TransferId load) {
             return List.of();
         }
 
-        /// Which of its parts are off, and why: what a composite does without until it can open
-        /// them again. Once per step, after [#settle].
+        /// Which children are off, and why; the composite works without them until they are
+        /// reopened. Called once per step, after [#settle].
         ///
-        /// @return empty while all of them are in use
+        /// @return empty while all children are in use
         default String degraded() {
             return "";
         }

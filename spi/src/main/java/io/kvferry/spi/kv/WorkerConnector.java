@@ -13,11 +13,11 @@ import java.util.Set;
 /// Threading: every method on the rank's step thread; transfers run on threads of the connector's
 /// own.
 ///
-/// Errors: operational failures are [Completion.Failed]. An exception out of a method is a defect:
-/// the engine fails every transfer that the connector has open on this rank, closes it, keeps the
-/// blocks concerned out of use until [#close] has returned, and goes on without it. After a while
-/// it opens both halves again, as another incarnation of the engine, over the same memory:
-/// [#provideMemory] is not called then.
+/// Errors: operational failures are [Completion.Failed]. An exception thrown by a method is a
+/// defect: the engine fails all transfers that the connector has open on this rank, closes it,
+/// keeps the affected blocks out of use until [#close] has returned, and continues without it.
+/// Later it reopens both halves, as another incarnation of the engine, over the same memory;
+/// [#provideMemory] is not called again.
 public interface WorkerConnector extends WorkerHalf {
     /// The memory of the cache, one region per layer, once, before the first step. It stays in
     /// place until [#close] has returned.
@@ -30,10 +30,10 @@ public interface WorkerConnector extends WorkerHalf {
     /// of the plan has either been done or failed, unless LAYERWISE_LOAD is claimed. Does not wait
     /// for ASYNC loads.
     ///
-    /// A load can be revoked before any plan has named it: a request may be aborted between the
-    /// call that assigns its load and the plan of the step. The plan of that step, which may still
-    /// name it, comes together with the revocation or after it. Such a load must not start, now or
-    /// later, and is answered once, as revoked: the engine reuses its blocks after the answer.
+    /// A load can be revoked before a plan names it, if its request is aborted between the
+    /// assignment and the plan of the step. That plan, which may still name it, arrives with the
+    /// revocation or after it. Such a load must not be started, now or later, and is answered once,
+    /// as revoked; after the answer the engine reuses its blocks.
     void beginStep(WorkerStep step);
 
     /// Before the attention of each layer, in model order, only in steps with a forward pass
@@ -41,17 +41,17 @@ public interface WorkerConnector extends WorkerHalf {
     /// step's SYNC loads are in place, or the load has failed and the report will say so.
     default void awaitLayer(int layerIndex, Deadline limit) {}
 
-    /// After the attention of each layer, in model order, only in steps with a forward pass
-    /// ([ConnectorCapabilities.Feature#LAYERWISE_SAVE]). May start the layer's part of a save;
-    /// [#endStep] is where it is waited for, and may still say that none of it is worth keeping.
+    /// Called after the attention of each layer, in model order, only in steps with a forward pass
+    /// ([ConnectorCapabilities.Feature#LAYERWISE_SAVE]). May start the layer's part of a save.
+    /// [#endStep] waits for it and may still say that the result must be discarded.
     default void saveLayer(int layerIndex) {}
 
-    /// The forward pass is over, or there was none. Starts saves. Those that are not under a lease
-    /// or a hold are finished on return, within [WorkerStep#limit], and report no completion.
+    /// The forward pass is over, or there was none. Starts saves. Saves without a lease or hold are
+    /// finished on return, within [WorkerStep#limit], and report no completion.
     ///
-    /// @param notComputed ids of requests of this step for which the model failed or was not run on
-    ///   this rank: what this step should have added to their blocks is not there. Nothing of it
-    ///   may be stored or sent, whatever the plan says; saves of it that have a completion complete
-    ///   as failed. The KV of all other tokens of this step is in the regions. Mostly empty.
+    /// @param notComputed ids of requests in this step for which the model failed or did not run on
+    ///   this rank: their blocks lack the tokens of this step. These tokens must not be stored or
+    ///   sent, whatever the plan says; their saves that report a completion end as failed. The KV
+    ///   of all other tokens of this step is in the regions. Usually empty.
     void endStep(WorkerStep step, Set<String> notComputed);
 }

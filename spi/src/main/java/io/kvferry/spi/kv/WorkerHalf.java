@@ -10,14 +10,14 @@ import java.util.Optional;
 /// Common base of the worker halves of KV and encoder-cache connectors. Threads and errors as
 /// [WorkerConnector].
 public interface WorkerHalf extends AutoCloseable {
-    /// Memory for the cache of this rank, which the half reaches better than other memory
-    /// ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). At most once, before the cache is
-    /// registered, which then lies in it. The engine allocates by itself when this is empty. Of a
-    /// composite at most one child provides it.
+    /// Optional memory for the cache of this rank, for a half that transfers faster from memory of
+    /// its own ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). Called at most once, before the
+    /// cache is registered, which is then placed in it. If empty, the engine allocates the memory
+    /// itself. At most one child of a composite provides it.
     ///
     /// @param bytes of the whole cache; of a KV cache, each region rounded up to 4096
-    /// @throws KvFerryException when something is broken; the engine then does not start. Having no
-    ///   room is no reason to throw
+    /// @throws KvFerryException on a failure; the engine then does not start. If there is not
+    ///   enough room, return empty instead
     default Optional<ProvidedMemory> provideMemory(long bytes) {
         return Optional.empty();
     }
@@ -33,12 +33,13 @@ public interface WorkerHalf extends AutoCloseable {
     /// [io.kvferry.spi.HostServices#wake].
     StepReport report(WorkerStep step);
 
-    /// Aborts what is in flight, waits (bounded) until no thread of the connector touches memory of
-    /// the engine, frees everything. Idempotent. On the rank's step thread, or, when the half is
-    /// given up or the rank ends, on another one, after every other call has returned.
+    /// Aborts transfers in flight, waits (bounded) until no thread of the connector touches the
+    /// engine's memory, and frees everything. Idempotent. Called on the rank's step thread; on
+    /// another thread, after every other call has returned, when the half was given up or the rank
+    /// ends.
     ///
-    /// @throws KvFerryException TIMEOUT when threads may still touch that memory: this is called
-    ///   again, until it returns; what the half has open has not ended until then
+    /// @throws KvFerryException TIMEOUT when threads may still touch the engine's memory. The
+    ///   engine then calls again until it returns; open transfers count as in flight until then
     @Override
     void close();
 }

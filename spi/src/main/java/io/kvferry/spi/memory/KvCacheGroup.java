@@ -55,9 +55,8 @@ public record KvCacheGroup(
         this(index, kind, format, layers, blockTokens, blockBytes, 0);
     }
 
-    /// Whether the blocks of all tokens stay. Those before a sliding window do not, nor those that
-    /// a recurrent state has moved on from: there a hit is worth something as a whole, or not at
-    /// all.
+    /// Whether the blocks of all tokens are kept. Blocks before a sliding window and past recurrent
+    /// states are not; in such a group a hit is usable only as a whole.
     public boolean keepsAllTokens() {
         return kind == Kind.FULL_ATTENTION || kind == Kind.HIDDEN_STATES;
     }

@@ -7,8 +7,8 @@ import java.util.Objects;
 /// The blocks of one layer on one rank, in memory that the engine owns and keeps until the worker
 /// half is closed. Block `b` is the `blockBytes` bytes at `b * strideBytes`.
 ///
-/// An engine whose own KV cache cannot be addressed (Jlama, a native engine) still hands out
-/// regions: it copies blocks in before a save and out after a load, and connectors never notice.
+/// An engine whose KV cache is not addressable (Jlama, a native engine) still provides regions: it
+/// copies blocks in before a save and out after a load, transparently to connectors.
 ///
 /// @param layerIndex position of the layer in the model
 /// @param memory from the layer's first block to the end of its last; where the layout puts the

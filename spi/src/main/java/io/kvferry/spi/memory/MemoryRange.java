@@ -67,12 +67,12 @@ public sealed interface MemoryRange {
     /// all three outlive whatever they were given to. The engine of this project computes on the
     /// CPU and makes none.
     ///
-    /// Bytes are *in the regions* of a device as soon as whatever is enqueued on `stream` from then
-    /// on sees them. So at `endStep` the kernels that compute the step's KV have been enqueued, and
-    /// need not have run: a half that reads regions enqueues the copy on `stream`, or lets a stream
-    /// of its own wait for an event recorded there. And a load is in place when `stream` has been
-    /// made to wait for it, but is reported as completed only when it has really ended: what failed
-    /// cannot be taken back.
+    /// Data counts as *in the regions* of a device once everything enqueued on `stream` afterwards
+    /// sees it. At `endStep` the kernels that compute the step's KV have been enqueued but need not
+    /// have run. A half that reads regions must enqueue its copy on `stream`, or make its own
+    /// stream wait for an event recorded there. A load is in place once `stream` waits for it, but
+    /// must be reported as completed only when it has actually ended, because a completion cannot
+    /// be withdrawn.
     ///
     /// @param api the driver that `stream` and the addresses belong to
     /// @param ordinal number of the device among those that the process sees

@@ -7,12 +7,12 @@ import io.kvferry.spi.KvFerryException;
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.CompletionStage;
 
-/// Host memory for bytes on their way between a region of the cache and a place that cannot be
-/// reached from there directly: one segment, registered once, shared by all plugins of a host.
+/// Host memory for data in transit between a cache region and a place that cannot be reached from
+/// there directly: one segment, registered once, shared by all plugins of a host.
 ///
-/// A buffer is named by a `long` that [#allocate] gives out, so that a buffer costs no heap. The
-/// number is good until [#free], [#quarantine] or eviction, and is never given out twice: using one
-/// that is over is refused with [io.kvferry.spi.ErrorCode#INVALID_REQUEST] and harms nobody.
+/// A buffer is identified by a `long` returned by [#allocate], so buffers cost no heap objects. The
+/// id is valid until [#free], [#quarantine] or eviction, and ids are never reused: using an invalid
+/// one is refused with [io.kvferry.spi.ErrorCode#INVALID_REQUEST] and has no effect.
 ///
 /// ```
 /// long buffer = pool.allocate("MyStore", bytes);
@@ -103,9 +103,9 @@ public interface StagingPool {
     /// Bytes that no buffer occupies. They need not be contiguous.
     long available();
 
-    /// Takes a buffer of at least `bytes`, with whatever contents it has. Its size is a power of
-    /// two of at least 4096, its offset a multiple of its size, and its address one of 4096.
-    /// Evictable buffers that nobody has pinned give way, oldest first.
+    /// Allocates a buffer of at least `bytes`, not zeroed. Its size is a power of two of at least
+    /// 4096, its offset a multiple of its size, and its address a multiple of 4096. Evicts unpinned
+    /// evictable buffers, oldest first, if necessary.
     ///
     /// @param owner who holds it, for the report of leaks: the instance of the connector
     /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no room,
@@ -113,9 +113,8 @@ public interface StagingPool {
     ///   [#capacity]
     long allocate(String owner, long bytes);
 
-    /// As [#allocate], for a buffer that is merely good to have, such as a copy that can be made
-    /// again: while it is not pinned, an allocation that finds no room may evict it. Check with
-    /// [#pin] before each use.
+    /// As [#allocate], for a buffer whose content can be recreated, such as a cached copy: while it
+    /// is not pinned, an allocation that finds no room may evict it. Call [#pin] before each use.
     long allocateEvictable(String owner, long bytes);
 
     /// Where the buffer begins, in bytes from the start of [#range].
@@ -125,10 +124,10 @@ public interface StagingPool {
     /// loops use [#offset] on the segment of [#range].
     MemorySegment segment(long buffer);
 
-    /// Keeps a buffer in place until [#unpin]: it is not evicted, and what is freed meanwhile goes
-    /// back to the pool only then. Pins are counted.
+    /// Keeps a buffer in place until [#unpin]: it is not evicted, and [#free] takes effect only
+    /// after the last unpin. Pins are counted.
     ///
-    /// @return false when the buffer is gone (freed or evicted); its contents may be another's by
+    /// @return false when the buffer was freed or evicted; its memory may belong to another buffer
     ///   now
     boolean pin(long buffer);
 
@@ -138,9 +137,9 @@ public interface StagingPool {
     /// Gives a buffer back, at once or when the last pin ends.
     void free(long buffer);
 
-    /// Gives a buffer back when nothing touches it any more: use this instead of [#free] for a
-    /// buffer that a transfer, a call that timed out or a cancelled write may still read or write.
+    /// Frees a buffer once nothing touches it. Use this instead of [#free] for a buffer that a
+    /// transfer, a timed-out call or a cancelled write may still read or write.
     ///
-    /// @param untouched completes then, however it completes
+    /// @param untouched completes when the buffer is no longer touched; its result is ignored
     void quarantine(long buffer, CompletionStage<?> untouched);
 }

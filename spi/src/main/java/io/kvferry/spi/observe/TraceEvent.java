@@ -52,16 +52,16 @@ public sealed interface TraceEvent {
     /// text.
     record Incident(String requestId, String kind, String by, Map<String, String> details)
             implements TraceEvent {
-        /// Kind of an incident by which a plugin says that it cannot do its work any more, such as
-        /// accept connections; `detail` says why. The engine's health is bad until the same plugin
-        /// says [#IN_ORDER].
+        /// Kind of an incident by which a plugin reports that it no longer works, for example
+        /// cannot accept connections; `detail` says why. The engine is unhealthy until the same
+        /// plugin reports [#IN_ORDER].
         public static final String OUT_OF_ORDER = "out-of-order";
 
-        /// Kind of the incident that ends it.
+        /// Kind of the incident that ends [#OUT_OF_ORDER].
         public static final String IN_ORDER = "in-order-again";
 
-        /// Kind of the incident by which a composite says that it has opened a child again: what
-        /// halves of that child have said of themselves is over.
+        /// Kind of the incident by which a composite reports that it has reopened a child, which
+        /// ends all incidents of that child's former halves.
         public static final String REOPENED = "reopened";
 
         public Incident {

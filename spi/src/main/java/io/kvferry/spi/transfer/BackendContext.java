@@ -11,8 +11,8 @@ import io.kvferry.spi.transfer.TransferBackend.PeerState;
 /// @param sink where notifications and peer states go
 /// @param events where decisions and incidents go
 public record BackendContext(PeerId self, OptionValues options, Sink sink, EventSink events) {
-    /// The agent's ear. Called from backend threads; returns quickly, never throws, never calls
-    /// back.
+    /// The agent's callbacks. Called from backend threads. Implementations return quickly, never
+    /// throw, and never call the backend.
     public interface Sink {
         /// A notification arrived, after the data of the transfer that carried it, once.
         void notified(PeerId from, byte[] notification);

@@ -10,11 +10,11 @@ import java.util.concurrent.CompletionStage;
 /// Threading: any thread, also for CONFINED backends. Stages complete on a backend thread (the
 /// owner loop of a CONFINED one): callbacks must not block.
 public interface Transfer {
-    /// Always completes, and always normally: failure is an outcome, so no caller can lose it.
+    /// Always completes normally; a failure is an outcome, not an exception.
     CompletionStage<TransferOutcome> completion();
 
-    /// Completes, normally, when no part of the transfer touches a buffer any more: not before
-    /// [#completion], and possibly later (a cancelled write may still be on its way). Only now may
+    /// Completes normally when no part of the transfer touches a buffer any more: not before
+    /// [#completion], and possibly later (a cancelled write may still be in flight). Only then may
     /// the buffers be reused or freed.
     CompletionStage<Void> quiesced();
 

@@ -41,11 +41,11 @@ public interface TransferBackend extends AutoCloseable {
     /// carries the [PeerId] beside it.
     byte[] localMetadata();
 
-    /// Learns of a peer, or of more regions of a known one. Dials nobody.
+    /// Adds a peer, or more regions of a known one. Does not connect.
     ///
     /// @throws KvFerryException [ErrorCode#CORRUPT], [ErrorCode#INCOMPATIBLE], or
-    ///   [ErrorCode#STALE_INCARNATION] when a later incarnation is known; the state is as before
-    ///   then
+    ///   [ErrorCode#STALE_INCARNATION] when a later incarnation is known; the state is then
+    ///   unchanged
     void loadPeer(PeerId peer, byte[] section);
 
     /// Forgets a peer: what is in flight to it fails with PEER_LOST, what was prepared for it is
@@ -91,8 +91,8 @@ public interface TransferBackend extends AutoCloseable {
     ///   [ErrorCode#PEER_LOST]; [ErrorCode#CLOSED]
     Transfer submit(TransferRequest request);
 
-    /// Sends a notification alone. When it throws, nothing was sent; what was accepted and then
-    /// could not be delivered is told as an incident to [BackendContext#events].
+    /// Sends a notification without a transfer. If it throws, nothing was sent. If an accepted
+    /// notification cannot be delivered, an incident is emitted to [BackendContext#events].
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] without the feature NOTIFY,
     ///   [ErrorCode#NOT_FOUND] for an unknown peer, [ErrorCode#BACKPRESSURE]
@@ -139,12 +139,12 @@ public interface TransferBackend extends AutoCloseable {
         return 0;
     }
 
-    /// Fails what is in flight with CLOSED, says goodbye to peers, waits until all is quiesced
-    /// (bounded), then frees threads, sockets, files and registrations. Idempotent: after a success
-    /// a later call returns at once, after a failure it tries again what failed.
+    /// Fails transfers in flight with CLOSED, disconnects from peers, waits (bounded) until all
+    /// transfers have quiesced, then frees threads, sockets, files and registrations. Idempotent:
+    /// after a success, further calls return at once; after a failure, they retry what failed.
     ///
-    /// @throws KvFerryException [ErrorCode#TIMEOUT] as long as something may touch registered
-    ///   memory, which must stay in place then
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] while something may touch registered memory,
+    ///   which must then stay in place
     @Override
     void close();
 

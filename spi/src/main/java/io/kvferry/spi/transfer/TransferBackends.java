@@ -7,21 +7,21 @@ import io.kvferry.spi.KvFerryException;
 import java.util.List;
 import java.util.Map;
 
-/// How a plugin gets a transfer backend without knowing which ones exist: by name, one or several
-/// as one. A service of the host ([io.kvferry.spi.HostServices#transfers]), which finds, checks and
-/// drives them.
+/// Opens transfer backends by name, several as one, so that a plugin need not know which ones
+/// exist. A host service ([io.kvferry.spi.HostServices#transfers]) that finds, checks and drives
+/// them.
 ///
 /// The result is a [TransferBackend] like any other, CONCURRENT whatever its parts are:
 ///
 /// - *Registration* goes to every part that takes this kind of memory.
 /// - *Metadata* names the parts: a peer's is loaded by all parts that both have, or by none, so
 ///   that both sides need not list the same ones.
-/// - *Each transfer* goes to the first part of its ranking that can do it. When that fails for a
-///   reason that another may mend, and the deadline allows it, the next one gets it, after the
-///   first has let go of the buffers. What exceeds a part's limits is split.
+/// - *Each transfer* goes to the highest-ranked part that can do it. If that part refuses or fails
+///   with a retryable code and the deadline permits, the next part is tried, after the first no
+///   longer touches the buffers. Transfers beyond a part's limits are split.
 /// - *Notifications* arrive once, however many parts were tried.
-/// - *Choices* are told as [io.kvferry.spi.observe.TraceEvent.Decision], and
-///   [TransferBackend#explain] says them ahead.
+/// - *Decisions* are emitted as [io.kvferry.spi.observe.TraceEvent.Decision];
+///   [TransferBackend#explain] predicts them.
 ///
 /// Threading: any thread.
 @FunctionalInterface

@@ -20,7 +20,7 @@ public final class ByteBudget {
         return new ByteBudget(Math.min(most, Runtime.getRuntime().maxMemory() / part));
     }
 
-    /// @return whether there was room; then [#give] is due
+    /// @return whether the bytes fit; if so, the caller must [#give] them back
     public boolean take(long bytes) {
         long now = taken.addAndGet(bytes);
         if (now <= limit) {

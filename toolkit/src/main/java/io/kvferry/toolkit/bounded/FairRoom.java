@@ -8,9 +8,9 @@ import java.util.Map;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Places and bytes that peers share. A peer that holds some already gets more only while it has no
-/// more of either than is free: one peer alone takes half of the room at most, two take a third
-/// each, and so on, so that there is room for whoever comes next.
+/// A budget of slots and bytes shared by peers. A peer that already holds some gets more only while
+/// it holds no more of either than is free: a single peer gets at most half of the budget, two
+/// peers at most a third each, and so on, so that some is left for the next peer.
 ///
 /// Threading: any thread; [#take] never blocks.
 public final class FairRoom {
@@ -39,9 +39,9 @@ public final class FairRoom {
                 Integer.MAX_VALUE, Math.min(most, Runtime.getRuntime().maxMemory() / part));
     }
 
-    /// Takes a place and some bytes.
+    /// Reserves a slot and some bytes.
     ///
-    /// @return whether there was room; then [#give] is due, which it may be for nothing
+    /// @return whether they fit; if so, the caller must [#give] them back, even if zero
     public boolean take(String peer, long bytes) {
         return take(peer, 1, bytes);
     }

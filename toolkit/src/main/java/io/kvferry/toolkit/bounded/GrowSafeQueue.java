@@ -8,9 +8,9 @@ import java.util.ArrayDeque;
 import java.util.Iterator;
 import java.util.function.Consumer;
 
-/// A queue in an array that is as it was where there is no memory for a larger one. An [ArrayDeque]
-/// stores the element first and grows then: where it cannot, it says that it is empty, and the next
-/// element takes the place of the oldest.
+/// An array queue that stays unchanged when growing fails with OutOfMemoryError. An [ArrayDeque]
+/// stores the element before it grows: if that fails, it reports to be empty, and the next element
+/// overwrites the oldest.
 ///
 /// Threading: one thread at a time.
 public final class GrowSafeQueue<E> extends AbstractQueue<E> {
@@ -58,13 +58,13 @@ public final class GrowSafeQueue<E> extends AbstractQueue<E> {
         return elements.size();
     }
 
-    /// Takes no memory; a loop with an iterator does.
+    /// Does not allocate, unlike a loop over an iterator.
     @Override
     public void forEach(Consumer<? super E> action) {
         elements.forEach(action);
     }
 
-    /// Takes no memory.
+    /// Does not allocate.
     @Override
     public boolean remove(@Nullable Object element) {
         return elements.remove(element);

@@ -5,11 +5,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongConsumer;
 
-/// The loop of a thread that has no successor: whatever it throws, it is run again after a pause,
-/// until it returns. Handlers within the loop report what failed; this catches what they throw
-/// themselves where the heap is full, and needs no memory for it.
+/// The main loop of a thread that must not die: if the loop throws, it is restarted after a pause,
+/// until it returns normally. Handlers inside the loop report errors; this class catches what they
+/// throw themselves when the heap is full, and does not allocate.
 ///
-/// Threading: made by who starts the thread, run by that.
+/// Threading: created by the thread that starts the loop's thread, run by the latter.
 public final class LastingLoop implements Runnable {
     static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(10);
 
@@ -27,7 +27,7 @@ public final class LastingLoop implements Runnable {
         LoopReport.load();
     }
 
-    /// A task to be repeated by an executor, which drops for good what throws once.
+    /// Wraps a task for a scheduled executor, which would drop a task that throws once.
     public static Runnable repeated(Runnable task) {
         LoopReport.load();
         return () -> {
@@ -51,8 +51,9 @@ public final class LastingLoop implements Runnable {
         }
     }
 
-    /// A thread that is interrupted does not park: without a pause it would take a processor as
-    /// long as the loop throws. An interrupt that comes now ends this pause, but not the next.
+    /// Parks with the interrupt cleared and restores it afterwards: an interrupted thread does not
+    /// park and would occupy a CPU while the loop keeps throwing. An interrupt during the pause
+    /// ends this pause, but not the next.
     private void pause() {
         boolean interrupted = Thread.interrupted();
         park.accept(PAUSE_NANOS);

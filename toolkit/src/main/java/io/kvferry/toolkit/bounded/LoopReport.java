@@ -6,14 +6,14 @@ import org.slf4j.Logger;
 
 import java.util.Arrays;
 
-/// Log messages of threads that must go on after a failure. What failed may have been for lack of
-/// memory, of which a message takes some as well: what logging throws ends here. Arguments come one
-/// by one, because the array of a variable number of them would be made by the caller.
+/// Logging for threads that must continue after a failure. The failure may be an OutOfMemoryError,
+/// and logging allocates too, so exceptions thrown by logging are swallowed. Arguments are separate
+/// parameters because a varargs array would be allocated by the caller.
 public enum LoopReport {
     WARN,
     ERROR;
 
-    /// Has this class loaded while there is memory for it.
+    /// Loads this class while memory is available.
     public static void load() {}
 
     public void log(Logger log, String message, Throwable failure) {

@@ -12,9 +12,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Completions and figures of one worker that wait for the next step report. A transfer is
-/// completed once: what comes later for the same id, such as the answer to a revocation that
-/// crossed the end, is dropped.
+/// Completions and statistics of one worker, collected for the next step report. Each transfer is
+/// completed once; later completions with the same id, such as the answer to a revocation that
+/// crossed the end of the transfer, are dropped.
 ///
 /// Threading: any thread.
 public final class Outbox {
@@ -73,7 +73,8 @@ public final class Outbox {
         }
     }
 
-    /// All that waits, in one report. Where this throws, for lack of memory, it waits for the next.
+    /// Drains everything into one report. If this throws an OutOfMemoryError, it stays for the next
+    /// call.
     public StepReport report(long step, Payload payload) {
         lock.lock();
         try {

@@ -13,10 +13,10 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/// One named thread that runs what others post, in order: the owner of a service's state.
+/// One named thread that runs posted work in order; it owns the state of a service.
 ///
-/// Own work is always taken. What peers cause goes through [#offer], which is bounded, in all and
-/// for each peer.
+/// [#post], for the service's own work, always accepts. [#offer], for work caused by peers, is
+/// bounded in total and per peer.
 ///
 /// Threading: any thread may post.
 public final class SerialLoop implements AutoCloseable {
@@ -53,16 +53,16 @@ public final class SerialLoop implements AutoCloseable {
         executor.prestartCoreThread();
     }
 
-    /// Runs it unless the loop is closed. Waits for memory to queue it for some seconds: it may be
-    /// the end of a transfer, which nobody says twice.
+    /// Runs `work` on the loop unless the loop is closed. If queueing fails for lack of memory,
+    /// retries for some seconds, because the work may be the only notice of the end of a transfer.
     ///
-    /// @throws OutOfMemoryError when there was none
+    /// @throws OutOfMemoryError when all retries failed
     public void post(Runnable work) {
         post(Runnable::run, work);
     }
 
-    /// As [#post(Runnable)], for work on a value that is known only now: the caller needs no memory
-    /// to bring the two together.
+    /// As [#post(Runnable)], for work on a value that is known only now; avoids allocating a
+    /// closure in the caller.
     public <T> void post(Consumer<? super T> work, T value) {
         for (int attempt = 1; ; attempt++) {
             try {
@@ -103,8 +103,8 @@ public final class SerialLoop implements AutoCloseable {
         }
     }
 
-    /// Drops what waits, and returns when the running piece of work has ended or the limit has
-    /// passed. An interrupt does not end the wait: what the work uses is freed after it.
+    /// Drops queued work and returns when the running piece has ended or the limit has passed. An
+    /// interrupt does not end the wait, because resources used by the work are freed afterwards.
     @Override
     public void close() {
         executor.shutdownNow();
@@ -113,8 +113,7 @@ public final class SerialLoop implements AutoCloseable {
         }
     }
 
-    /// The border to the services: a defect in one piece of work must not end the thread for all
-    /// others.
+    /// Catches everything: a bug in one piece of work must not end the thread for all others.
     private static Runnable guarded(Runnable work) {
         return () -> {
             try {

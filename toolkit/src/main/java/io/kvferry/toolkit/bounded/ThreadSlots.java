@@ -6,14 +6,14 @@ import org.jspecify.annotations.Nullable;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.function.Consumer;
 
-/// Slots for one object each; a thread mostly has a slot to itself. Objects that threads use in
-/// turn need no queue under a lock then: each lies in the slot of the thread that used it last,
-/// which takes it and puts it back without a lock and without memory that another thread writes.
-/// Where a slot is occupied, the caller keeps the object elsewhere.
+/// Slots that hold one object each; usually a thread has a slot to itself. They replace a locked
+/// queue for objects that threads use in turn: each object stays in the slot of the thread that
+/// used it last, which takes it and puts it back without a lock and without sharing a cache line.
+/// When its slot is occupied, the caller keeps the object elsewhere.
 ///
-/// All changes have one order, together with those of volatile fields: if one thread puts an object
-/// down and then reads a volatile field, and another writes that field and then looks at all slots,
-/// at least one of them sees the other's change.
+/// All changes are totally ordered together with volatile accesses: if one thread puts an object
+/// and then reads a volatile field, and another writes that field and then scans all slots, at
+/// least one of them sees the other's change.
 ///
 /// Threading: any.
 public final class ThreadSlots<T> {
@@ -51,13 +51,13 @@ public final class ThreadSlots<T> {
         return (slot + 1) * STRIDE;
     }
 
-    /// What lies in the place of this thread, which is empty from now on; null where it was before.
+    /// Takes the object from this thread's slot and leaves the slot empty; null if it was empty.
     public @Nullable T take() {
         int own = own();
         return slots.getPlain(own) == null ? null : slots.getAndSet(own, null);
     }
 
-    /// Something out of any place.
+    /// Takes an object from any slot; null if all are empty.
     public @Nullable T takeAny() {
         for (int slot = 0; slot <= mask; slot++) {
             T seen = slots.get(index(slot));
@@ -68,12 +68,12 @@ public final class ThreadSlots<T> {
         return null;
     }
 
-    /// False where the place of this thread is occupied.
+    /// Puts an object into this thread's slot; returns false when the slot is occupied.
     public boolean put(T value) {
         return slots.compareAndSet(own(), null, value);
     }
 
-    /// Takes back what this thread has put down; false where it is not there any more.
+    /// Removes the object that this thread has put down; returns false when it is no longer there.
     public boolean remove(T value) {
         return slots.compareAndSet(own(), value, null);
     }

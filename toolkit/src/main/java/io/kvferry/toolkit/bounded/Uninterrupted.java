@@ -15,7 +15,8 @@ import java.util.concurrent.TimeUnit;
 public final class Uninterrupted {
     private Uninterrupted() {}
 
-    /// A wait with a limit: true when what was awaited has come. Called again after an interrupt.
+    /// A wait with a timeout; returns true when the condition was met. Called again after an
+    /// interrupt.
     @FunctionalInterface
     public interface Wait {
         boolean await(long nanos) throws InterruptedException;
@@ -34,7 +35,7 @@ public final class Uninterrupted {
         T run() throws IOException;
     }
 
-    /// False when it had not come by the deadline.
+    /// Returns false when the deadline passed first.
     public static boolean await(Wait wait, Deadline deadline) {
         boolean interrupted = false;
         try {
@@ -52,7 +53,7 @@ public final class Uninterrupted {
         }
     }
 
-    /// False when it had not come within so long.
+    /// Returns false when the timeout passed first.
     public static boolean await(Wait wait, Duration most) {
         return await(wait, Deadline.in(most));
     }

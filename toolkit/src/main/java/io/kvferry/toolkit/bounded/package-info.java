@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Queues, memories and budgets that never grow beyond their bound, waits, and what loops that must
-/// go on say of failures.
+/// Bounded queues, memory and byte budgets, waits that ignore interrupts, and logging for loops
+/// that must survive failures.
 @NullMarked
 package io.kvferry.toolkit.bounded;
 

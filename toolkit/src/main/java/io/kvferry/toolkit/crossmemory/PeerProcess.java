@@ -13,11 +13,11 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
-/// A peer on this host as a process whose memory the kernel copies for us.
+/// A peer process on this host whose memory is copied through the kernel (cross memory attach).
 ///
-/// The kernel identifies the process by its id alone, and reuses the id of a process that has
-/// ended. So before each call the peer's probe is read, by the same system call: it holds random
-/// bits that no other process has at that address.
+/// The kernel identifies a process only by its pid and reuses the pid of an ended process.
+/// Therefore each call first reads the peer's probe, by the same system call: it holds random bits
+/// that no other process has at that address.
 ///
 /// Threading: any thread; a [Hand] belongs to one at a time.
 public final class PeerProcess {
@@ -56,8 +56,8 @@ public final class PeerProcess {
         return process;
     }
 
-    /// A process that this one may read, and which has yet to show the token: the first copy finds
-    /// it at the probe, or fails.
+    /// A process that this one may read but that has not been verified yet: the first copy checks
+    /// the token at the probe address and fails if it differs.
     ///
     /// @param probe address in readable memory of the process
     /// @param token of [#PROBE_BYTES], as [#attach] has it
@@ -99,12 +99,12 @@ public final class PeerProcess {
         return new KvFerryException(ErrorCode.UNAVAILABLE, why);
     }
 
-    /// Whether the kernel has begun to refuse.
+    /// Whether copying was disabled by [#forbid], after the kernel had refused a call.
     public boolean isForbidden() {
         return forbidden;
     }
 
-    /// From now on this way is closed.
+    /// Disables copying for this peer from now on.
     public void forbid() {
         if (!forbidden) {
             forbidden = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Linux's cross memory attach: copies between the memory of two processes of one host, and the
-/// proof that a process is the one that is meant.
+/// Linux's cross memory attach: copies between the memory of two processes of one host, with a
+/// check that the other process is the intended one.
 @NullMarked
 package io.kvferry.toolkit.crossmemory;
 

@@ -7,12 +7,12 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 
-/// The aligned memory between files and segments, one per I/O thread, grown to the largest file
-/// seen. Large ones have huge pages where the kernel has them: a transfer by O_DIRECT is one piece
-/// for the device then, and not one for each small page.
+/// The page-aligned buffer between files and segments, one per I/O thread, grown to the largest
+/// file seen. Large buffers use huge pages where available, so that an O_DIRECT transfer is one
+/// segment for the device instead of one per small page.
 ///
-/// A thread that hangs in a system call keeps its staging with it, so that no other request gets
-/// memory that the kernel may still write to.
+/// A thread that hangs in a system call keeps its buffer, so that no other request gets memory that
+/// the kernel may still write to.
 ///
 /// Threading: confined to the thread that made it.
 public final class AlignedStaging implements AutoCloseable {

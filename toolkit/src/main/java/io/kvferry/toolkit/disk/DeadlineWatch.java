@@ -9,8 +9,8 @@ import org.slf4j.LoggerFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// The thread that ends tasks whose deadline passed, wherever they are: queued, or hanging in the
-/// file system.
+/// The thread that ends tasks whose deadline has passed, whether they are queued or hang in a
+/// system call.
 public final class DeadlineWatch implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(DeadlineWatch.class);
 

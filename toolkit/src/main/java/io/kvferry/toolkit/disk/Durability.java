@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
-/// What a completed save survives. A killed process loses nothing under any of them. A power cut
-/// may leave a file with its name and without its bytes under [#NONE], so every read is checked.
+/// What a completed save survives. A killed process loses nothing in any mode. With [#NONE], a
+/// power failure may leave a file with its name but without its content, so every read is verified.
 public enum Durability {
     /// A power cut may lose files saved shortly before.
     NONE,

@@ -58,15 +58,15 @@ public interface FileCalls {
     /// @param ranges two longs each: address and bytes
     long gather(int handle, MemorySegment ranges, int count, long offset);
 
-    /// How many of the first `bytes` of the file the page cache holds, or is about to, as far as
-    /// anybody can say: it may lose them at any time. ENOSYS or EPERM when this cannot be told.
+    /// How many of the first `bytes` of the file are in the page cache or being read into it. Only
+    /// a hint: pages may be dropped at any time. ENOSYS or EPERM when not available.
     long cached(int handle, long bytes);
 
     /// Reads what the page cache holds of the file from `offset` on into `count` ranges of native
-    /// memory, one after another. Does not wait for the medium: EAGAIN when the cache holds nothing
-    /// there, fewer bytes than all when it holds a part; zero at the end of the file. What it does
-    /// not hold it begins to read ahead, which may wait where the medium takes no requests. ENOSYS
-    /// when this platform or the file system has no such call.
+    /// memory, one after another. Does not wait for the device: EAGAIN when nothing is cached
+    /// there, a short count when only a part is; zero at the end of the file. Starts readahead for
+    /// the rest, which may block while the device accepts no requests. ENOSYS when the platform or
+    /// file system lacks the call.
     ///
     /// @param ranges two longs each: address and bytes
     long scatterCached(int handle, MemorySegment ranges, int count, long offset);
@@ -117,8 +117,9 @@ public interface FileCalls {
     /// the process ends; EAGAIN while another handle, of this process or another, has it.
     int tryLock(int handle);
 
-    /// Takes a share of that lock instead, or in its place: many handles may have one, and
-    /// [#tryLock] answers EAGAIN while another has; EAGAIN while another handle has the whole lock.
+    /// Takes a shared lock, or downgrades an exclusive one to it. Several handles may share it;
+    /// [#tryLock] returns EAGAIN while another handle has a shared lock, and this returns EAGAIN
+    /// while another handle has the exclusive one.
     int shareLock(int handle);
 
     int unlock(int handle);

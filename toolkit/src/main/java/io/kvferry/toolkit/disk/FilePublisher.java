@@ -67,8 +67,8 @@ public final class FilePublisher {
         return durability == Durability.STRICT ? calls.syncFolder(folder) : 0;
     }
 
-    /// Makes the bytes of a file that was found as durable as those of one that was written here:
-    /// who wrote it may have asked for less. Its name is for [#syncNames].
+    /// Makes the bytes of an existing file as durable as those of a file written here, because its
+    /// writer may have used a weaker [Durability]. Its name is synced by [#syncNames].
     public int ensureDurable(MemorySegment file) {
         if (durability == Durability.NONE) {
             return 0;

@@ -58,11 +58,11 @@ public final class IoPool<T extends IoTask> {
     private boolean closed;
     private int active;
 
-    /// No task that waits or is served has a deadline before this one, [System#nanoTime]; there may
-    /// be none that has it any more. Without meaning while `unwatched`.
+    /// Lower bound, as [System#nanoTime], of the deadlines of all queued or running tasks; the task
+    /// that had it may be gone. Undefined while `unwatched`.
     private long firstDeadline;
 
-    /// No task that waits or is served has a deadline that [#expire] has to look at.
+    /// Whether no queued or running task has a deadline that [#expire] must check.
     private boolean unwatched = true;
 
     /// @param depth tasks of each kind that may wait
@@ -158,8 +158,8 @@ public final class IoPool<T extends IoTask> {
         return closed && reads.claimed + writes.claimed == 0;
     }
 
-    /// Wakes all idle threads. With the monitor held, and with no list of them made: a thread that
-    /// is not woken here for lack of memory would never leave.
+    /// Wakes all idle threads. The monitor must be held. Must not allocate: a thread not woken here
+    /// would never exit.
     private void wakeAll() {
         wakeAll(idleReaders);
         wakeAll(idleHelpers);
@@ -174,9 +174,9 @@ public final class IoPool<T extends IoTask> {
         }
     }
 
-    /// Ends every task whose deadline has passed, wherever it is. One thread at a time. Looks at
-    /// the tasks only when a deadline has passed: there are many, and what they are made of is not
-    /// in the processor's caches beside the bytes that the other threads move.
+    /// Ends every task whose deadline has passed, queued or running. Called by one thread at a
+    /// time. Skips the scan until a deadline has passed: there are many tasks, and scanning them
+    /// would pollute the CPU caches used by the copying threads.
     public void expire(long now) {
         synchronized (this) {
             if (unwatched || firstDeadline - now > 0) {

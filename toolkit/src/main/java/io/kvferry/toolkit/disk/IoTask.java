@@ -11,13 +11,12 @@ import java.util.concurrent.atomic.AtomicLong;
 ///             -> ABANDONED         -> HANGING -> FREE   its deadline passed first: the caller was told TIMEOUT
 /// ```
 ///
-/// In MEMORY the thread copies to or from the caller's segments, or has the system copy what the
-/// page cache holds, which takes microseconds, so the deadline waits for it. In IO the caller's
-/// segments are never written, so an abandoned load leaves them alone for good, however long the
-/// system call hangs. A system call of an abandoned save may still read them; what it makes of them
-/// is a temporary file that never gets a name, and reading memory that is gone fails the call and
-/// nothing else. Each use has a number in the upper bits of the state, so that a deadline check of
-/// an earlier use cannot end a later one.
+/// In MEMORY the thread copies to or from the caller's segments, or has the kernel copy from the
+/// page cache. That takes microseconds, so the deadline waits for it. In IO the caller's segments
+/// are never written, so an abandoned load never touches them again, however long its system call
+/// hangs. A system call of an abandoned save may still read them: its output is a temporary file
+/// that is never published, and reading unmapped memory only fails the call. The upper bits of the
+/// state hold a use count, so that a deadline check of an earlier use cannot end a later one.
 ///
 /// Threading: prepared by the thread that claimed it, served by one I/O thread, expired by the
 /// deadline thread.
@@ -40,10 +39,10 @@ public abstract class IoTask {
         state.set((((state.get() >>> PHASE_BITS) + 1) << PHASE_BITS) | QUEUED);
     }
 
-    /// What tells the caller that the deadline has passed. Called before it is certain that it has,
-    /// and while the task still is what the caller prepared.
+    /// Creates the callback that reports the timeout to the caller. Called before it is certain
+    /// that the task times out, while the task still holds what the caller prepared.
     ///
-    /// @param inIo whether the I/O thread hangs in the file system, rather than the task in a queue
+    /// @param inIo whether the I/O thread hangs in the file system; false when the task is queued
     protected abstract Runnable expiry(boolean inIo);
 
     /// Forgets the caller's objects.
@@ -54,15 +53,15 @@ public abstract class IoTask {
         return move(QUEUED, MEMORY);
     }
 
-    /// I/O thread: from here on the deadline may take the request away.
+    /// I/O thread: enters the I/O phase; from here on the deadline thread may abandon the request.
     public final void enterIo() {
         if (!move(MEMORY, IO)) {
             throw new IllegalStateException("request is not in its memory phase: " + state.get());
         }
     }
 
-    /// I/O thread: back from the system; false when the deadline took the request, and the caller's
-    /// memory with it.
+    /// I/O thread: leaves the I/O phase; false when the request was abandoned, and the caller's
+    /// memory must not be touched.
     public final boolean leaveIo() {
         return move(IO, MEMORY);
     }
@@ -72,7 +71,8 @@ public abstract class IoTask {
         return (state.get() & PHASE_MASK) >= ABANDONED;
     }
 
-    /// I/O thread: claims the right to tell the caller; false when the deadline already did.
+    /// I/O thread: claims the right to call back; false when the deadline thread has already done
+    /// so.
     public final boolean finish() {
         return move(MEMORY, FREE) || move(IO, FREE);
     }

@@ -7,9 +7,9 @@ import java.util.zip.CRC32C;
 
 /// CRC32C of native memory anywhere, without an object per range.
 ///
-/// CRC32C takes buffers only, and a buffer per segment would be garbage per file. So memory is seen
-/// through a few long-lived buffers, one per GiB of addresses in use, which are read only where a
-/// caller's segment is.
+/// CRC32C accepts only heap arrays and buffers, and a buffer per segment would be garbage per file.
+/// Therefore memory is read through a few long-lived buffers, one per GiB of address range in use;
+/// only addresses inside a live segment of the caller are read.
 ///
 /// Threading: confined to one I/O thread.
 public final class NativeCrc {

@@ -8,11 +8,10 @@
 ///
 /// The disk tier of the Mooncake store uses the calls, the staging,
 /// [io.kvferry.toolkit.disk.NativeCrc] and [io.kvferry.toolkit.files.PrivateFolder]; only
-/// backend-disk uses the rest. The tier's reads belong to their callers, who await them and may
-/// leave them behind, so a bounded executor is its pool where [io.kvferry.toolkit.disk.IoPool] has
-/// callbacks and no garbage per task. It makes one folder, once, which a power cut soon afterwards
-/// may take along with what was cached there, so it does without
-/// [io.kvferry.toolkit.disk.FolderMaker].
+/// backend-disk uses the rest. The tier's callers wait for their reads and may abandon them, so it
+/// uses a bounded executor; [io.kvferry.toolkit.disk.IoPool] has callbacks and allocates nothing
+/// per task. The tier creates one folder, once, and may lose it with its cached contents in a power
+/// failure, so it does not need [io.kvferry.toolkit.disk.FolderMaker].
 @NullMarked
 package io.kvferry.toolkit.disk;
 

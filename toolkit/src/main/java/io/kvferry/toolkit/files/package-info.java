@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What every plugin that touches files says when one fails it.
+/// Error messages for file operations, and private folders, shared by all plugins.
 @NullMarked
 package io.kvferry.toolkit.files;
 

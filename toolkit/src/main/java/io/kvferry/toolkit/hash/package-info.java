@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The chained block hashes of a prompt: what makes blocks of two engines, of any make, the same
-/// block.
+/// The chained block hashes of a prompt, by which engines of any implementation identify equal
+/// blocks.
 @NullMarked
 package io.kvferry.toolkit.hash;
 

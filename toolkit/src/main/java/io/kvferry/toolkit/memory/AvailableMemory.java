@@ -11,8 +11,8 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.StringTokenizer;
 
-/// How much memory this process can take before the kernel has to end a process: what the host has
-/// left, or what a control group (a container) that it is in still permits, whichever is less.
+/// How much memory this process can allocate before the OOM killer acts: what the host has left or
+/// what the process's control group (container) permits, whichever is less.
 ///
 /// Cached file pages count as free, in a control group too, because the kernel drops them first; so
 /// do the names and inodes of files that it keeps (`slab_reclaimable`; version 1 does not tell).

@@ -19,9 +19,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.VarHandle;
 
-/// Large pieces of memory by huge pages, and pages that are mapped before they are used. Where the
-/// kernel or the JVM does not permit a call, memory is the JDK's and pages are mapped as they are
-/// touched.
+/// Huge pages for large allocations, and prefaulting of pages. Where the kernel or JVM does not
+/// permit it, memory comes from the JDK and pages are mapped on first touch.
 ///
 /// Threading: any thread.
 public final class HostPages {
@@ -32,7 +31,7 @@ public final class HostPages {
 
     private static final long SMALL = 4096;
 
-    /// Bytes that one call maps, which is what somebody who interrupts or closes waits for.
+    /// Bytes mapped per call; bounds how long an interrupt or close has to wait.
     private static final long AT_ONCE = 64 << 20;
 
     // Of linux/mman.h.

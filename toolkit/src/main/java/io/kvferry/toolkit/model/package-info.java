@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What model runners say about a Hugging Face model folder in the same words, whoever computes it.
+/// The identity of a Hugging Face model folder, computed in the same way by all model runners.
 @NullMarked
 package io.kvferry.toolkit.model;
 

@@ -19,15 +19,15 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Accepts connections on one listening socket until it is closed, whatever goes wrong meanwhile.
+/// Accepts connections on one listening socket until it is closed, and survives failures.
 ///
-/// A process that is out of file descriptors, memory or threads loses single connections, not the
-/// port: the loop backs off and goes on. A listening socket that somebody else closed (an interrupt
-/// does) is bound again to the same address. A thread that ends all the same, for lack of memory to
-/// survive with, is replaced.
+/// When the process is out of file descriptors, memory or threads, single connections are lost but
+/// not the port: the loop backs off and retries. A listening socket closed by something else (an
+/// interrupt does that) is bound again to the same address. If the accepting thread dies for lack
+/// of memory, it is replaced.
 ///
-/// Threading: one platform thread accepts and hands over, and one that all loops share looks after
-/// it; the rest may be called from any.
+/// Threading: one platform thread accepts and calls the handler; one watch thread shared by all
+/// loops supervises it. Other methods may be called from any thread.
 public final class AcceptLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(AcceptLoop.class);
     private static final int BACKLOG = 512;
@@ -37,12 +37,12 @@ public final class AcceptLoop implements AutoCloseable {
     /// After this time without being able to accept, the port counts as out of order.
     private static final Duration TROUBLE_AFTER = Duration.ofSeconds(5);
 
-    /// A port that has waited for a connection for so long without an error listens.
+    /// A port counts as listening again after waiting this long for a connection without an error.
     private static final long LISTENS_AFTER = TimeUnit.SECONDS.toNanos(1);
 
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(5);
 
-    /// Looks after the thread within the time after which the port counts as out of order.
+    /// Number of supervision checks within [#TROUBLE_AFTER].
     private static final int LOOKS = 5;
 
     /// Between replacements of the thread.
@@ -60,7 +60,7 @@ public final class AcceptLoop implements AutoCloseable {
     private volatile long failingSince;
     private volatile long waitingSince;
 
-    /// Whether the last failure was the handler's: only a connection that it takes ends that.
+    /// Whether the handler caused the last failure; only an accepted connection clears this.
     private volatile boolean lastFailedInHandler;
 
     private volatile String lastFailure = "";
@@ -253,8 +253,8 @@ public final class AcceptLoop implements AutoCloseable {
                 : Optional.empty();
     }
 
-    /// Nobody may come to a port that is said to be out of order, so it need not have accepted
-    /// anything yet.
+    /// Also true without an accepted connection, because clients may avoid a port reported as out
+    /// of order.
     private boolean listensAgain() {
         long waiting = waitingSince;
         return !lastFailedInHandler && waiting != 0 && System.nanoTime() - waiting > LISTENS_AFTER;

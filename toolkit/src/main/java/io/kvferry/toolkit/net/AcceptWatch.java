@@ -9,9 +9,9 @@ import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The thread that looks after the accepting threads of a JVM. It ends with the last of them, so
-/// that no port leaves it behind, and with nothing else: an executor's thread ends where there is
-/// no memory for its next wait, and nobody starts another one.
+/// The thread that supervises the accepting threads of a JVM. It ends when none are left, and only
+/// then. An executor is not used because its thread ends if it cannot allocate its next wait, and
+/// nothing restarts it.
 ///
 /// Threading: any thread.
 final class AcceptWatch {

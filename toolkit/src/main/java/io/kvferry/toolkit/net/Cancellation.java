@@ -14,8 +14,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Ends what threads wait in, once nobody wants the result any more: a look-up, a connection that
-/// is being opened, an answer. What would begin afterwards is refused.
+/// Aborts blocking operations whose result is no longer needed: a name lookup, a connect, a wait
+/// for a response. Operations started afterwards are refused.
 ///
 /// Threading: any thread.
 public final class Cancellation {
@@ -28,10 +28,10 @@ public final class Cancellation {
 
     private volatile @Nullable ErrorCode reason;
 
-    /// A thread is about to wait.
+    /// Registers a blocking operation.
     ///
-    /// @param wait closed to end the wait, which must not itself wait
-    /// @throws KvFerryException the reason, once cancelled
+    /// @param wait closed to abort the operation; closing it must not block
+    /// @throws KvFerryException with the reason, if already cancelled
     public void begin(Closeable wait) {
         lock.lock();
         try {
@@ -42,7 +42,8 @@ public final class Cancellation {
         }
     }
 
-    /// The wait is over. It is not closed from now on, and if it was, that is over too.
+    /// Unregisters an operation. It will not be closed afterwards; if it is being closed, waits for
+    /// that.
     public void end(Closeable wait) {
         lock.lock();
         try {

@@ -3,8 +3,8 @@ package io.kvferry.toolkit.net;
 
 import java.util.concurrent.ThreadFactory;
 
-/// Closes connections on threads of their own, since the caller keeps time for others and closing
-/// may take long; on the caller's where none can be had: late for the others is better than never.
+/// Closes connections on separate threads, because closing may block and the caller serves other
+/// connections. If no thread can be started, closes on the caller's thread.
 ///
 /// Threading: any thread.
 public final class ClosingAside {

@@ -6,8 +6,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.function.Function;
 
-/// Who may have to go at a port that is full: only connections of the host that has the most of
-/// them, so that no host crowds the others out.
+/// Chooses which connections to drop when a port is full: only connections of the host with the
+/// most, so that one host cannot crowd out the others.
 public final class FullPort {
     private FullPort() {}
 

@@ -19,8 +19,8 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// HTTP exchanges with a limit on the whole of them. The timeout of an [HttpRequest] ends with the
-/// headers of the response, so that a body which stalls is waited for without a limit.
+/// HTTP exchanges with a total timeout. The timeout of an [HttpRequest] ends with the response
+/// headers, so a stalled body would otherwise block forever.
 ///
 /// Threading: any thread; blocks, at most for the limit.
 public final class HttpExchanges {

@@ -29,10 +29,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The JDK's HTTP server with what it lacks: a limit for reading a request and writing its answer
-/// as a whole, a limit of requests at a time, and a watch that starts it again on the same port
-/// when it has gone deaf. An Error or an interrupt of its one dispatching thread ends the JDK's
-/// server for good and silently.
+/// Adds to the JDK's HTTP server what it lacks: a time limit for reading a request and writing its
+/// response, a limit of concurrent requests, and a watchdog that restarts it on the same port when
+/// it stops responding. An Error or an interrupt in its single dispatcher thread ends the JDK's
+/// server silently.
 ///
 /// Threading: a virtual thread per request; any thread may call.
 public final class HttpPort implements AutoCloseable {
@@ -132,9 +132,9 @@ public final class HttpPort implements AutoCloseable {
         started.start();
     }
 
-    /// A handler must not close the exchange, only the body of its answer, and let what fails
-    /// escape: the JDK's server (Java 25) keeps a connection for ever that was closed by the former
-    /// because its client had reset it.
+    /// Handlers must not close the exchange, only the response body, and must let exceptions
+    /// propagate: the JDK's server (Java 25) leaks a connection that the client has reset if the
+    /// handler closes the exchange.
     private void handle(HttpExchange exchange) throws IOException {
         if (exchange.getRequestURI().getPath().equals("/alive")
                 && exchange.getRequestMethod().equals("HEAD")) {

@@ -5,9 +5,9 @@ import java.net.http.HttpClient;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
-/// An [HttpClient] of the JDK for the life of a service. The JDK's ends for good when its own
-/// thread has no memory for a step or is interrupted, and then refuses every request; a new one
-/// takes its place here.
+/// A JDK [HttpClient] for the lifetime of a service. The JDK's client becomes unusable when its
+/// selector thread runs out of memory or is interrupted, and then refuses every request; this class
+/// replaces it.
 ///
 /// Threading: any thread.
 public final class LastingHttpClient implements AutoCloseable {

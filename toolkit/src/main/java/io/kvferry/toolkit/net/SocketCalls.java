@@ -19,12 +19,12 @@ import java.lang.invoke.MethodHandle;
 import java.lang.invoke.VarHandle;
 import java.net.SocketException;
 
-/// System calls on the descriptors of sockets, as Linux has them on 64 bits, for those who save the
-/// locks and copies of arguments around a channel's. Nobody checks the addresses, and nobody ends a
-/// call when the descriptor is closed.
+/// System calls on socket descriptors, for 64-bit Linux, for callers that want to avoid the locks
+/// and copies of a channel. Addresses are not checked, and closing the descriptor does not abort a
+/// call.
 ///
-/// Each returns the number of bytes or a negated error number. A socket tells an error once, so
-/// whoever is told one has it, see [#failure].
+/// Each returns the number of bytes or a negated errno. The kernel reports a socket error only
+/// once, so the caller that gets it must keep it, see [#failure].
 ///
 /// Threading: any thread.
 public final class SocketCalls {

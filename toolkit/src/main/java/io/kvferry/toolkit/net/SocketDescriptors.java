@@ -30,13 +30,13 @@ import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.IntPredicate;
 
-/// The numbers of the descriptors of sockets, which the JDK does not tell. One is looked for among
-/// all of the process, by its addresses or, where it has none yet, by a mark: one or two system
-/// calls for each, so a socket is searched when it is opened and when it is about to carry much, no
-/// more. Linux only.
+/// Finds the file descriptor numbers of sockets, which the JDK does not expose. The search goes
+/// through all descriptors of the process and compares addresses or, for an unconnected socket, a
+/// mark. It costs one or two system calls per descriptor, so it is done only when a socket is
+/// opened and before bulk transfers. Linux only.
 ///
-/// A socket that must not be taken for another is known by its inode, which the kernel counts up
-/// for each new socket. The number of a descriptor is given again as soon as it is free.
+/// A socket that must not be confused with another is identified by its inode, which is unique per
+/// socket. Descriptor numbers are reused as soon as they are free.
 ///
 /// Threading: any thread.
 public final class SocketDescriptors {

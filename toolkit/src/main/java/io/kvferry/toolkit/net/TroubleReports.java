@@ -7,9 +7,9 @@ import io.kvferry.spi.observe.TraceEvent.Incident;
 import java.util.Map;
 import java.util.Optional;
 
-/// Tells the engine when a port or data plane of a worker half does not serve any more, and when it
-/// serves again. Ports start themselves again; who balances requests should know meanwhile. For one
-/// thread at a time.
+/// Reports to the engine when a port or data plane of a worker half stops serving, and when it
+/// serves again. Ports restart themselves; the reports let load balancers react meanwhile. Not
+/// thread-safe.
 public final class TroubleReports {
     private final EventSink events;
     private final String who;

@@ -30,7 +30,8 @@ public final class ConnectorRecovery implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ConnectorRecovery.class);
     private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
 
-    /// A rank that has closed a half wakes the engine; this is for a wake-up that gets lost.
+    /// Polling interval for ranks that are closing a half. A rank wakes the engine when done; this
+    /// covers a lost wake-up.
     private static final long ASK_AGAIN_NANOS = Duration.ofSeconds(1).toNanos();
 
     /// A pause of nothing would stay nothing when doubled, and the attempts would never end.
@@ -71,14 +72,14 @@ public final class ConnectorRecovery implements AutoCloseable {
         /// @param by which half
         void gaveUp(String by, Failure defect);
 
-        /// Ranks take long to close their halves: that the connector is off lasts until they have.
+        /// Some ranks take long to close their halves; the connector stays off until they have.
         void closingHangs(String ranks);
 
         /// From now on the half is asked for nothing.
         void disable();
 
-        /// No rank has a half, so that nothing of the connector is open: the scheduler half is
-        /// closed, and so is one that [#open] has opened since.
+        /// No rank has a half, so nothing of the connector is open: closes the scheduler half,
+        /// including one opened since by [#open].
         void closed();
 
         /// Opens another half, which is not in use yet.
@@ -87,7 +88,7 @@ public final class ConnectorRecovery implements AutoCloseable {
         /// @throws RuntimeException or an Error when it cannot be opened now
         long open();
 
-        /// What [#open] has opened is in use, and hears what it has missed.
+        /// Puts the half opened by [#open] into use and tells it what it has missed.
         ///
         /// @param handshakes by rank
         /// @throws RuntimeException or an Error of the plugin's

@@ -13,8 +13,8 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.locks.LockSupport;
 
-/// Closes a connector's worker half in a thread of its own: a plugin whose `close()` hangs holds up
-/// that thread, and not the rank.
+/// Closes a connector's worker half on a separate thread, so that a plugin whose `close()` hangs
+/// does not block the rank.
 ///
 /// Threading: made and asked on the rank's step thread.
 final class HalfClosing {

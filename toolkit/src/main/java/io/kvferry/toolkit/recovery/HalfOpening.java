@@ -122,8 +122,8 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
         }
     }
 
-    /// Nobody wants the half any more: if it is open already, it is the caller's to close, else the
-    /// thread closes it that is just opening it. Does not wait for that thread.
+    /// Gives up the half. If it is already open, it is returned and the caller must close it;
+    /// otherwise the opening thread closes it. Does not wait for that thread.
     @Nullable H abandon() {
         lock.lock();
         try {

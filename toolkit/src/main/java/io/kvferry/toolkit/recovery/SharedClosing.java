@@ -3,9 +3,9 @@ package io.kvferry.toolkit.recovery;
 
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A closing that every caller awaits: the first runs it, those that come meanwhile return when it
-/// has ended, and later ones at once. After a failure, which the caller that ran it sees, the next
-/// caller runs it again; so its steps can be repeated.
+/// A close operation shared by concurrent callers: the first caller runs it, callers that arrive
+/// meanwhile wait for it, later ones return at once. If it fails, the caller that ran it gets the
+/// exception and the next caller runs it again, so its steps must be repeatable.
 ///
 /// Threading: any thread.
 public final class SharedClosing {

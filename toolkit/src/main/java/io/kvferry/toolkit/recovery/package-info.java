@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Turns a connector off after a defect and opens its halves again: the rules that an engine keeps
-/// for its connectors and a composite for its children. And a closing that several callers await
-/// and that is tried again after a failure.
+/// Turns a connector off after a defect and reopens its halves; used by an engine for its
+/// connectors and by a composite for its children. Also a close operation that several callers can
+/// wait for and that is retried after a failure.
 @NullMarked
 package io.kvferry.toolkit.recovery;
 

@@ -11,8 +11,8 @@ import org.jspecify.annotations.Nullable;
 import java.io.IOException;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A DEALER's connection to one prefiller. It carries one exchange at a time, one after the other;
-/// what the peer says out of turn ends it.
+/// A DEALER connection to one prefiller. It carries one exchange at a time; an unexpected message
+/// from the peer closes it.
 ///
 /// Threading: [#run] on a virtual thread of its own, which reads until the end; the rest from any
 /// thread.

@@ -89,9 +89,9 @@ public final class Exchange implements SideChannel.Call {
         return connectLimit;
     }
 
-    /// It waits for its turn. Nothing happens where that has come already.
+    /// Called when the exchange is queued. Does nothing if its turn has already come.
     ///
-    /// @param end runs when it is lost, after that has been said
+    /// @param end runs after the failure was reported, if the exchange is lost
     void queued(Runnable end) {
         lock.lock();
         try {
@@ -104,7 +104,7 @@ public final class Exchange implements SideChannel.Call {
         }
     }
 
-    /// Its turn was for nothing; another one will come.
+    /// Its connection could not be used; the exchange will get another turn.
     void again() {
         lock.lock();
         try {
@@ -115,10 +115,10 @@ public final class Exchange implements SideChannel.Call {
         }
     }
 
-    /// Its turn has come.
+    /// Called when the exchange's turn comes.
     ///
-    /// @param end runs when it is lost, after that has been said
-    /// @return false when it is over already; `end` never runs then
+    /// @param end runs after the failure was reported, if the exchange is lost
+    /// @return false when the exchange has already ended; `end` never runs then
     boolean begun(Runnable end) {
         lock.lock();
         try {
@@ -136,9 +136,10 @@ public final class Exchange implements SideChannel.Call {
         }
     }
 
-    /// The request is about to be handed to a connection.
+    /// Called just before the request is handed to a connection.
     ///
-    /// @return false when it must not be: it is over, and its end says that it was not sent
+    /// @return false when it must not be sent because the exchange has ended and was reported as
+    ///   not sent
     boolean leaves() {
         departure.compareAndSet(Departure.NOT_YET, Departure.SENT);
         boolean sent = departure.get() == Departure.SENT;
@@ -223,7 +224,7 @@ public final class Exchange implements SideChannel.Call {
         }
     }
 
-    /// There will be no more answers. Nothing happens where it is over. Needs no memory.
+    /// Ends the exchange without further answers. Does nothing if it has ended. Must not allocate.
     void lose(Failure failure) {
         lose(failure, false);
     }
@@ -284,8 +285,8 @@ public final class Exchange implements SideChannel.Call {
         cancel();
     }
 
-    /// Its answers are not wanted any more. A request that the peer has not heard of goes out all
-    /// the same: the peer may hold something for it, which it lets go of then.
+    /// The answers are no longer wanted. An unsent request is still sent, so that the peer can
+    /// release what it holds for it.
     @Override
     public void cancel() {
         lock.lock();

@@ -27,12 +27,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// The exchanges of a decoder and the connections that carry them. [Turns] says when an exchange
+/// The exchanges of a decoder and the connections that carry them. [Turns] decides when an exchange
 /// may begin.
 ///
-/// A connection whose exchange came to its proper end rests for a while, ready for the next one
-/// with the same prefiller. A prefiller that does not share connections is asked over connections
-/// of that kind until nothing goes on with it.
+/// After an exchange has ended normally, its connection is kept for a while and reused for the next
+/// exchange with the same prefiller. A prefiller that refused to share connections is asked over
+/// separate ones until it has been idle.
 ///
 /// Threading: any thread; nothing is called back under the lock.
 final class Exchanges implements DealerConnection.Listener, SharedDealer.Listener, AutoCloseable {
@@ -111,8 +111,9 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
 
     /// Begins an exchange whose turn has come.
     ///
-    /// One that ends while it begins, because nobody wants it any more, gives its turn to the next.
-    /// That one begins after this one, not within it: the stack must not grow with the queue.
+    /// An exchange that ends while it begins, for example because it was cancelled, passes its turn
+    /// to the next one, which is begun in a loop and not recursively: the stack must not grow with
+    /// the queue.
     private void start(Exchange exchange) {
         Deque<Exchange> mine;
         try {
@@ -136,7 +137,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         }
     }
 
-    /// There is no memory to begin it, nor those whose turn comes after it.
+    /// Fails an exchange that cannot be begun for lack of memory, and those that get its turn.
     private void loseAll(Exchange first, Failure why) {
         for (Exchange next = first; next != null; next = turns.ended(next)) {
             next.lose(why);

@@ -25,9 +25,9 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Asks one ROUTER, one answer to each request. The thread that asks writes the request and reads
-/// the answer, so that no other thread of this process has to wake up for it. A connection carries
-/// one request at a time; it rests between two, and ends with a request that has no answer.
+/// Sends requests to one ROUTER and gets one answer per request. The calling thread writes the
+/// request and reads the answer, which avoids a thread switch. A connection carries one request at
+/// a time, is kept for reuse, and is closed when a request gets no answer.
 ///
 /// Threading: any thread; [#ask] waits.
 public final class Requester implements AutoCloseable {

@@ -26,12 +26,12 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadFactory;
 
-/// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
-/// bound a connection of the host that has the most makes room: the oldest of those that are still
-/// in their handshake, and where there is none the one that has been silent longest.
+/// The ROUTER of a prefiller: serves decoders' requests, with one virtual thread per connection.
+/// When the connection limit is reached, a connection of the host with the most is dropped: the
+/// oldest one still in its handshake or, if there is none, the one that has been silent longest.
 ///
-/// Where requests are answered on the thread that reads them, a connection that has asked a few
-/// times has a platform thread, which wakes up sooner, until it is idle.
+/// If requests are answered on the thread that reads them, a connection with frequent requests gets
+/// a platform thread, which wakes up faster, until it is idle.
 ///
 /// Threading: any thread.
 final class RouterPort implements AutoCloseable {

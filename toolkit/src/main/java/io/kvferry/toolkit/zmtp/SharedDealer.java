@@ -17,12 +17,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A DEALER's connection to one prefiller that all exchanges with it share, see [ExchangeFrame].
-/// Each of them ends for itself: by its last answer, by its time limit, or when it is given up; the
-/// prefiller hears of the latter two. With the connection all end.
+/// A DEALER connection to one prefiller, shared by all exchanges with it, see [ExchangeFrame]. Each
+/// exchange ends independently: by its last answer, its time limit or cancellation; the prefiller
+/// is told of the latter two. If the connection ends, all its exchanges end.
 ///
-/// A peer that does not share connections is found out by the handshake; nothing was sent to it
-/// then.
+/// The handshake detects a peer that does not share connections, before anything is sent.
 ///
 /// Threading: [#run] on a virtual thread of its own, which reads until the end; the rest from any
 /// thread.
@@ -30,10 +29,10 @@ final class SharedDealer {
     /// Requests that are handed to the connection ahead of what the peer has read.
     private static final long MOST_AHEAD_BYTES = 1 << 20;
 
-    /// A peer that owes answers and says nothing is asked for a sign of life after this,
+    /// A peer that owes answers and is silent for this long is pinged.
     private static final Duration QUIET = Duration.ofSeconds(10);
 
-    /// and taken for lost when none comes within this.
+    /// A pinged peer counts as lost when it has been silent for this long.
     private static final Duration LONGEST_QUIET = Duration.ofSeconds(60);
 
     private final String address;
@@ -303,10 +302,10 @@ final class SharedDealer {
         return carried;
     }
 
-    /// Looks whether it is still of use: ends it when it has carried nothing for so long, or when a
-    /// peer that owes answers gives no sign of life.
+    /// Periodic check: ends the connection when it has carried nothing for `restNanos`, or when a
+    /// peer that owes answers does not respond to pings.
     ///
-    /// @return false when it is to be closed
+    /// @return false when the connection must be closed
     boolean look(long now, long restNanos) {
         lock.lock();
         try {
@@ -319,7 +318,7 @@ final class SharedDealer {
                 return !closed;
             }
             long quiet = Math.min(now - made.lastHeard(), now - since);
-            // Not before it was asked: after a pause of this process answers may lie unread.
+            // Only after a ping: when this process was paused, answers may be waiting unread.
             silent = asked && quiet >= LONGEST_QUIET.toNanos();
             if (quiet < QUIET.toNanos()) {
                 asked = false;

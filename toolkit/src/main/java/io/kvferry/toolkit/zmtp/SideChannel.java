@@ -29,10 +29,10 @@ import java.util.function.Consumer;
 /// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask peers.
 /// It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
 ///
-/// The protocol is written out here because the one library for it that needs no native code,
-/// JeroMQ 0.6.0, dies or spins for ever on a few bytes of anybody who can connect, lets strangers
-/// take 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not let
-/// its decoder be replaced (`setDecoder` is for raw sockets).
+/// The protocol is implemented here because JeroMQ 0.6.0, the only library without native code,
+/// crashes or spins on a few malformed bytes from any client, lets unauthenticated clients allocate
+/// 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not allow its
+/// decoder to be replaced (`setDecoder` is for raw sockets).
 ///
 /// With vLLM each exchange has a connection for itself. Exchanges of two kvferry ends share one, if
 /// both want that: [#exchange] offers it, [Requests#shares] accepts it.
@@ -44,7 +44,7 @@ import java.util.function.Consumer;
 public final class SideChannel implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SideChannel.class);
 
-    /// Largest message taken; a larger one costs its sender the connection.
+    /// Largest accepted message; the connection of a peer that sends a larger one is closed.
     static final int MAX_MESSAGE_BYTES = 16 << 20;
 
     private static final int BACKLOG = 512;
@@ -78,8 +78,8 @@ public final class SideChannel implements AutoCloseable {
             return answer(message);
         }
 
-        /// Whether the request is handed over on a thread that is its connection's own, so that it
-        /// may be answered within [Requests#onRequest] also where that waits.
+        /// Whether the request is handled on a thread dedicated to its connection, so that
+        /// [Requests#onRequest] may block until it has the answer.
         default boolean hasThread() {
             return false;
         }
@@ -109,8 +109,8 @@ public final class SideChannel implements AutoCloseable {
         /// A message came. Messages of one asker come one after the other.
         void onRequest(Asker asker, byte[] message);
 
-        /// The asker's connection is over, or it has given its request up: nobody waits for answers
-        /// any more.
+        /// The asker's connection has ended, or it has cancelled the request: answers are no longer
+        /// needed.
         default void onGone(Asker asker) {}
 
         /// Whether a decoder's requests may share a connection. Each must end with [Asker#last]
@@ -126,7 +126,7 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// Takes what comes of an exchange; never two calls at a time, but for [#onLeaving].
+    /// Callbacks of an exchange; never called concurrently, except [#onLeaving].
     public interface Answers {
         /// An answer came.
         Reading onAnswer(byte[] message);
@@ -134,12 +134,11 @@ public final class SideChannel implements AutoCloseable {
         /// There will be no more answers. Not called after the last answer.
         void onLost(Failure failure);
 
-        /// The request is about to leave: the peer may hear of it from now on. Called each time
-        /// that it is handed to a connection, before any answer, on the thread that sends it; must
-        /// not block.
+        /// The request is about to be sent; from now on the peer may see it. Called each time it is
+        /// handed to a connection, before any answer, on the sending thread. Must not block.
         default void onLeaving() {}
 
-        /// As [#onLost], in its place where the peer has heard nothing of the request and will not.
+        /// Called instead of [#onLost] when the request was not and will not be sent.
         default void onNotSent(Failure failure) {
             onLost(failure);
         }
@@ -154,10 +153,10 @@ public final class SideChannel implements AutoCloseable {
         GIVE_UP
     }
 
-    /// How long an exchange takes. Each kind has turns of its own, so that what is answered at once
-    /// never waits behind what is not.
+    /// How long the peer may take to answer. Each kind has its own limits and queues, so that
+    /// requests with an immediate answer never wait behind slow ones.
     public enum Turn {
-        /// Answered when something has come about at the peer.
+        /// Answered when some event has happened at the peer.
         LONG,
         /// Answered at once, or not at all.
         SHORT
@@ -174,14 +173,16 @@ public final class SideChannel implements AutoCloseable {
 
     /// An exchange that has begun.
     public interface Call {
-        /// Its answers are not wanted any more. On a shared connection [Answers#onLost] hears so,
-        /// and the prefiller too, when the request has been sent; it is sent in any case, so that
-        /// the prefiller can let go of what it keeps for it. On a connection of its own the
-        /// exchange goes on, as with vLLM's. Nothing happens where it is over.
+        /// The answers are no longer wanted.
+        ///
+        /// On a shared connection, [Answers#onLost] is called. The request is sent even so, if
+        /// necessary, and then cancelled, so that the prefiller can release what it holds for it.
+        /// On a connection of its own, the exchange continues, as with vLLM. Does nothing if the
+        /// exchange has ended.
         void cancel();
 
-        /// The request is not to be sent any more: where it has not left, [Answers#onNotSent] hears
-        /// so. Nothing happens where it has, or where the exchange is over.
+        /// Prevents an unsent request from being sent; [Answers#onNotSent] is then called. Does
+        /// nothing if it has been sent or the exchange has ended.
         void withdraw();
     }
 
@@ -272,12 +273,11 @@ public final class SideChannel implements AutoCloseable {
         throw last;
     }
 
-    /// Sends a request over a connection that nothing else uses meanwhile, and hands its answers
-    /// on.
+    /// Sends a request over a connection used by nothing else meanwhile, and passes its answers on.
     ///
-    /// @param connectLimit from its turn until the connection stands; a limited number of requests
-    ///   to one prefiller is open at a time, and the others wait for `answerLimit` at most
-    /// @param answerLimit from the connection, and then from each answer, to the next
+    /// @param connectLimit from the exchange's turn until it is connected. The number of open
+    ///   requests per prefiller is limited; others wait for their turn, for at most `answerLimit`
+    /// @param answerLimit from connecting to the first answer, and between two answers
     public void exchange(
             String address,
             byte[] request,
@@ -347,8 +347,8 @@ public final class SideChannel implements AutoCloseable {
         return DealerSocket.connect(name, address, terms, deadline, clock, connecting);
     }
 
-    /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the
-    /// channel closes first.
+    /// Runs `action` on the channel's timer thread after at least `delay`. Dropped when the channel
+    /// closes first.
     public Timer after(Duration delay, Runnable action) {
         try {
             var scheduled =
@@ -378,9 +378,9 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// @param listener hears the address of a prefiller to which no connection is left, where the
-    ///   last one carried nothing when it ended: whether the prefiller is still there shows with
-    ///   the next exchange only. Called on threads of the channel.
+    /// @param listener gets the address of a prefiller when the last connection to it ends while
+    ///   idle. Whether the prefiller is still alive shows only with the next exchange. Called on
+    ///   threads of the channel
     public void onIdleEnd(Consumer<String> listener) {
         exchanges.onIdleEnd(listener);
     }
@@ -405,7 +405,7 @@ public final class SideChannel implements AutoCloseable {
         clock.shutdownNow();
     }
 
-    /// The border to callbacks: a defect in one must not end the channel for everybody.
+    /// Runs a callback and catches everything: a bug in one must not end the channel.
     public static void guard(String name, Runnable callback) {
         try {
             callback.run();

@@ -18,10 +18,9 @@ import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
 
-/// Decides which exchanges of a decoder may begin: a limited number with each prefiller at a time,
-/// the others wait, so that a slow prefiller holds up nobody but itself. Long exchanges and short
-/// ones have separate limits and separate queues, and so have those that share a connection and
-/// those that have one for themselves.
+/// Decides when a decoder's exchanges may begin: the number per prefiller is limited and the others
+/// are queued, so that a slow prefiller delays only its own exchanges. Long and short exchanges
+/// have separate limits and queues, and so have exchanges on shared and on separate connections.
 ///
 /// Threading: any thread; nothing is called back under the lock.
 final class Turns {
@@ -234,10 +233,10 @@ final class Turns {
         }
     }
 
-    /// An exchange that had its turn is over. Nothing happens where that was said before. The turn
-    /// is given back without memory.
+    /// An exchange that had its turn has ended. Does nothing if that was already reported. Must not
+    /// allocate.
     ///
-    /// @return the one whose turn has come
+    /// @return the exchange that may begin now, if any
     @Nullable Exchange ended(Exchange exchange) {
         lock.lock();
         try {

@@ -25,11 +25,11 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// A ZMTP connection after its handshake. Messages are single frames; one of several is dropped,
-/// alone.
+/// A ZMTP connection after its handshake. Messages are single frames; a multipart message is
+/// dropped.
 ///
-/// Threading: [#receive] from one thread; the rest from any. What is sent leaves on a virtual
-/// thread that lives while there is something to send.
+/// Threading: [#receive] from one thread; the rest from any. A virtual thread sends queued
+/// messages; it exists while there are any.
 final class ZmtpConnection implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ZmtpConnection.class);
 
@@ -42,9 +42,9 @@ final class ZmtpConnection implements AutoCloseable {
     /// Unsent bytes of one connection.
     private static final long MOST_UNSENT_BYTES = 2L * SideChannel.MAX_MESSAGE_BYTES;
 
-    /// Of these, what a connection may have in any case. The rest comes from a budget that all
-    /// connections share, so that peers who do not read take neither all memory nor the room of
-    /// those who do.
+    /// Unsent bytes that every connection may hold. More comes from a budget shared by all
+    /// connections, so that peers that do not read exhaust neither the memory nor the share of
+    /// other peers.
     static final long OWN_UNSENT_BYTES = 16 << 10;
 
     private static final int MOST_UNSENT = 1 << 14;
@@ -199,10 +199,10 @@ final class ZmtpConnection implements AutoCloseable {
         return post(0, message, true);
     }
 
-    /// As [#send], but on the calling thread, which waits until the peer has room for it; where
-    /// another thread is sending the message is queued.
+    /// As [#send], but on the calling thread, which blocks until the peer has room. If another
+    /// thread is sending, the message is queued.
     ///
-    /// @param limit after which a peer that does not read loses the connection
+    /// @param limit after which the connection of a peer that does not read is closed
     /// @return as [#send]
     boolean sendHere(byte[] message, Duration limit) {
         lock.lock();
@@ -241,8 +241,8 @@ final class ZmtpConnection implements AutoCloseable {
         return !closed;
     }
 
-    /// Whether the connection stands, as far as this end knows, and nothing has come that nobody
-    /// has read. Not while another thread receives.
+    /// Whether the connection is open, as far as this end knows, and has no unread input. Must not
+    /// be called while another thread receives.
     boolean isQuiet() {
         if (closed || stream.hasUnread()) {
             return false;
@@ -260,7 +260,7 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
-    /// As [#send], but where there is no room the connection goes on, and the message does not.
+    /// As [#send], but if there is no room the message is dropped and the connection stays open.
     boolean offer(byte[] message) {
         return post(0, message, false);
     }

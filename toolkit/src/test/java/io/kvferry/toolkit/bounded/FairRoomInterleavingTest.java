@@ -19,9 +19,9 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// Peers that come and go, take and give at random. The oracle keeps a list of what is held: no
-/// more than there is, who holds nothing finds room if there is any, nobody who holds some gets
-/// more than he leaves free, and all of it comes back.
+/// Peers that come and go, take and give at random. The oracle keeps a list of what is held. Checks
+/// that the total is never exceeded, that a peer holding nothing gets room if there is any, that no
+/// peer holding some gets more than it leaves free, and that everything is returned.
 class FairRoomInterleavingTest {
     private static final int STEPS = 400;
     private static final Duration LONG = Duration.ofSeconds(60);

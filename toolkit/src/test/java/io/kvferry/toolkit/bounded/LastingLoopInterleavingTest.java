@@ -10,11 +10,11 @@ import org.junit.jupiter.api.Timeout;
 
 import java.util.Random;
 
-/// A loop and a repeated task that throw at random points, and are interrupted and closed at random
-/// moments, in the loop and in the pause. The steps are played on one thread: an interrupt and a
-/// close are flags that the loop's thread finds. The oracle: the loop runs again after each throw,
-/// after a pause of 10 ms at most, until it returns, and not again after that, nor within itself;
-/// an interrupt shortens one pause and is there afterwards, unless the loop has taken it.
+/// A loop and a repeated task that throw at random points and are interrupted and closed at random
+/// times, in the loop and in the pause. All steps run on one thread: interrupt and close are flags
+/// that the loop's thread finds. The oracle: after each throw the loop is restarted after at most
+/// 10 ms, until it returns; it is not restarted after that and never nested; an interrupt shortens
+/// one pause and remains set afterwards, unless the loop consumed it.
 class LastingLoopInterleavingTest {
     private static final int STEPS = 300;
 

@@ -40,7 +40,7 @@ class SerialLoopTest {
         assertThat(interrupted).isTrue();
     }
 
-    /// The end of a transfer that was not queued left its blocks on loan for ever.
+    /// When queueing the end of a transfer failed, its blocks stayed leased forever.
     @Test
     void ownWorkIsQueuedWhenThereIsMemoryAgain() throws Exception {
         var refusals = new AtomicInteger(3);

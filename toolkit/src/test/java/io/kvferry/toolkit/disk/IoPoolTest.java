@@ -115,9 +115,9 @@ class IoPoolTest {
         assertThat(taken).hasValue(1);
     }
 
-    /// Random steps of one thread that plays all parts, at a time of its own. The pass over the
-    /// tasks that a passed deadline causes must not be left out for any of them, whatever was
-    /// queued, copied or finished meanwhile; a callback that throws ends one pass only.
+    /// Random steps of one thread that plays all roles, with a simulated clock. A passed deadline
+    /// must cause a scan that covers every task, whatever was queued, copied or finished meanwhile;
+    /// a callback that throws ends only that scan.
     @Test
     void eachPassEndsTheTasksWhoseDeadlineHasPassedAndNoOthers() {
         for (long seed = 0; seed < 300; seed++) {

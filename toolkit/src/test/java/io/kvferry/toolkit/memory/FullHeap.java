@@ -130,10 +130,10 @@ public final class FullHeap {
         System.exit(0);
     }
 
-    /// Tries something with 0 bytes left of this JVM's heap, with `step` more, and so on, until it
-    /// is done three times in turn. With a step of 16 an allocation fails once unless what was
-    /// allocated before and is garbage by then makes room for it; a larger step passes over more.
-    /// Begins anew, some times, where nothing has failed: garbage of other threads made room.
+    /// Runs the trial with 0 bytes of heap left, then with `step` more each time, until it succeeds
+    /// three times in a row. With a step of 16 every allocation fails at least once, unless earlier
+    /// allocations that are garbage by then make room; a larger step skips some. Restarts, a few
+    /// times, if nothing has failed, because garbage of other threads made room.
     ///
     /// @param most bytes after which it must be done
     /// @return how often it was not done

@@ -55,8 +55,8 @@ class CancellationTest {
         assertThat(closed).hasValue(0);
     }
 
-    /// Whatever comes first: who waits is ended, what is over is not closed any more, and nobody
-    /// begins afterwards.
+    /// In any order: a waiting thread is aborted, an ended wait is not closed any more, and nothing
+    /// starts afterwards.
     @Test
     void noWaitOutlivesACancellation() throws Exception {
         try (var threads = Executors.newFixedThreadPool(WAITERS + 1)) {

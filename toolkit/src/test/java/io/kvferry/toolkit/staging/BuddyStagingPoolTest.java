@@ -215,7 +215,7 @@ class BuddyStagingPoolTest {
         }
     }
 
-    /// Any order of calls against a model: no overlap, no lost byte, no early reuse.
+    /// Random calls compared with a model: no overlap, no lost byte, no early reuse.
     @Test
     @DisplayName("B13 whatever is called in whatever order, no byte is another's")
     void agreesWithAModel() {

@@ -14,15 +14,16 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/// Loads blocks of which the page cache holds the whole file, with no copy in between: the system
-/// copies pieces to the caller's segments, and they are added up there while they are in the
-/// processor's cache.
+/// Loads blocks whose file is completely in the page cache, without an intermediate copy: the
+/// kernel copies pieces into the caller's segments, where they are checksummed while still in the
+/// CPU cache.
 ///
-/// Such a read does not wait for the medium, so the deadline can wait for it, as for a copy. Only
-/// if the cache has lost a page since it was asked, and the medium takes no requests, may it wait.
+/// Such a read does not wait for the device, so the deadline thread waits for it as it does for a
+/// memory copy. It blocks only if the cache drops a page after it was checked and the device hangs.
 ///
-/// It only ever says that a block was loaded. Whatever is wrong, [PieceReader] reads the file again
-/// and says what: a checksum made in memory of the caller is no reason to delete a file.
+/// A successful load is its only result. On any mismatch the caller reads the file again with
+/// [PieceReader], which reports the error: a checksum computed over the caller's memory is not a
+/// reason to delete a file.
 ///
 /// Threading: confined to one I/O thread.
 public final class CachedReader {
@@ -34,7 +35,7 @@ public final class CachedReader {
     private final NativeCrc crc = new NativeCrc();
     private final PayloadScatter scatter = new PayloadScatter();
 
-    /// Null where there are no such calls.
+    /// Null if the platform lacks the system calls.
     private @Nullable RangeList ranges;
 
     /// @param arena lives as long as the thread
@@ -46,9 +47,9 @@ public final class CachedReader {
         this.ranges = limit >= GatherWriter.LEAST_RANGES ? new RangeList(arena, limit) : null;
     }
 
-    /// Loads the block of a request that is in its I/O phase, and leaves it there.
+    /// Loads the block of a request. The request must be in its I/O phase and is left in it.
     ///
-    /// @return false when something else has to read the file
+    /// @return false when the file has to be read another way
     public boolean load(IoTask task, BlockKey key, List<MemorySegment> segments, int handle) {
         var list = ranges;
         if (list == null) {
@@ -60,8 +61,8 @@ public final class CachedReader {
         if (!isCached(handle, end)) {
             return false;
         }
-        // Room for the header and the padding only, except where a piece of the payload goes
-        // nowhere: the first load of a thread would wait for memory otherwise.
+        // The header and padding suffice, except when a segment is unwanted: a full piece would
+        // make the first load of each thread wait for the allocation.
         staging.ensure(headerBytes + (PayloadScatter.hasUnwanted(segments) ? PIECE_BYTES : 0));
         list.clear();
         list.add(staging.memory().address(), headerBytes);
@@ -87,7 +88,7 @@ public final class CachedReader {
         return cached >= bytes;
     }
 
-    /// In the memory phase: reads all behind the header, as long as there is time.
+    /// In the memory phase: reads everything after the header; stops when the deadline passes.
     private boolean readPayload(
             RangeList list,
             IoTask task,
@@ -96,7 +97,7 @@ public final class CachedReader {
             long headerBytes,
             long end) {
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
-        long padding = staging.memory().address(); // where nobody needs the header any more
+        long padding = staging.memory().address(); // the header is no longer needed
         long unwanted = padding + headerBytes;
         crc.reset();
         scatter.reset();
@@ -105,7 +106,7 @@ public final class CachedReader {
             long payload = Math.clamp(payloadEnd - at, 0, PIECE_BYTES);
             long listed = scatter.list(list, payload, segments, unwanted);
             if (at + listed >= payloadEnd) {
-                list.add(padding, end - at - listed); // to see that it is there
+                list.add(padding, end - at - listed); // verifies the file length
             }
             long got = task.deadlineNanos() - System.nanoTime() > 0 ? read(list, handle, at) : 0;
             if (got <= 0) {

@@ -11,9 +11,9 @@ import java.util.HexFormat;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
-/// The secret that the processes of a fleet share, with which they recognise each other's blocks,
-/// or none. Who can write to the folder but does not know the secret cannot make a block that is
-/// loaded.
+/// The shared secret by which the processes of a fleet authenticate each other's blocks, or none. A
+/// process that can write to the folder but does not know the secret cannot create a block that
+/// passes the check.
 ///
 /// Threading: immutable.
 public final class FleetKey {
@@ -43,12 +43,12 @@ public final class FleetKey {
         return secret != null;
     }
 
-    /// Tells keys apart without telling them; empty for none.
+    /// Identifies the key without revealing it; empty for none.
     public String id() {
         return id;
     }
 
-    /// A digest under this key, for one thread; null for none.
+    /// A new HMAC instance with this key, to be used by one thread; null for none.
     @Nullable Mac newMac() {
         if (secret == null) {
             return null;

@@ -12,20 +12,21 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/// Writes blocks straight from the caller's segments, with no copy in between: checksum and write
-/// take turns over pieces. The header goes with the first piece, because the page cache makes one
-/// large folio of both. If there are more pieces, that header holds the checksum of the first one
-/// only, so that no reader accepts it, and the whole header is written over it at the end.
+/// Writes blocks directly from the caller's segments, without an intermediate copy, alternating
+/// checksum and write per piece. The header is written together with the first piece, because the
+/// page cache then allocates one large folio for both. With more than one piece, that header holds
+/// only the first piece's checksum, so readers reject the file; the final header is written over it
+/// at the end.
 ///
-/// For the page cache only: O_DIRECT asks for alignment that segments need not have.
+/// Buffered I/O only: O_DIRECT requires an alignment that segments need not have.
 ///
 /// Threading: confined to one I/O thread.
 public final class GatherWriter {
-    /// Large folios save more processor time than pieces of a quarter, which stay in the
-    /// second-level cache between checksum and copy.
+    /// Large folios save more CPU time than smaller pieces that would stay in the L2 cache between
+    /// checksum and copy.
     public static final long PIECE_BYTES = 1 << 20;
 
-    /// The last piece takes so much more rather than leave it to one of its own.
+    /// A remainder up to this size is written with the last piece instead of as a piece of its own.
     private static final long SMALL_REST_BYTES = PIECE_BYTES / 4;
 
     /// Header, a piece of one segment, padding.
@@ -59,8 +60,9 @@ public final class GatherWriter {
         return true;
     }
 
-    /// Writes the whole block of a request that is in its I/O phase, and leaves it there; a negated
-    /// error number when that failed, ECANCELED when the deadline took the request.
+    /// Writes the whole block of a request. The request must be in its I/O phase and is left in it.
+    ///
+    /// @return 0 or a negated errno; ECANCELED when the request has timed out
     public int write(IoTask request, BlockKey key, List<MemorySegment> segments, int handle) {
         long headerBytes = RecordFormat.headerBytes(key);
         long payloadBytes = RecordFormat.payloadBytes(segments);
@@ -111,9 +113,9 @@ public final class GatherWriter {
         return writeFully(handle, 0);
     }
 
-    /// Takes the next piece of the payload into the list and the checksum, leaving room for one
-    /// more range, and what lies next to each other in memory together; false when a segment was
-    /// freed, which nothing else would notice in time, because from here on only addresses count.
+    /// Adds the next piece of the payload to the range list and the checksum, merging ranges
+    /// adjacent in memory and leaving room for one more range. Returns false when a segment has
+    /// been freed: the system calls take raw addresses and would not detect it.
     private boolean fill(List<MemorySegment> segments, long most) {
         long room = most;
         long address = 0; // of adjacent segments that are not listed yet

@@ -7,7 +7,7 @@ import io.kvferry.toolkit.disk.RangeList;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/// Brings the payload of a block to its segments, a part at a time, first to last. A read-only
+/// Distributes the payload of a block over its segments, piece by piece, in order. A read-only
 /// segment stands for a part that the caller does not want.
 ///
 /// Threading: confined to one I/O thread.
@@ -73,16 +73,15 @@ final class PayloadScatter {
         return listed;
     }
 
-    /// From here on only addresses count: nothing else would notice in time that a segment was
-    /// freed.
+    /// Checks the segment here, because the system calls take raw addresses and would not detect a
+    /// freed one.
     private static boolean canWrite(MemorySegment target) {
         return target.isNative()
                 && target.scope().isAlive()
                 && target.isAccessibleBy(Thread.currentThread());
     }
 
-    /// Takes bytes into the checksum that are where [#list] has listed them, and goes on behind
-    /// them.
+    /// Adds bytes that were read to where [#list] put them to the checksum, and advances past them.
     void passOver(long bytes, List<MemorySegment> segments, long unwanted, NativeCrc crc) {
         for (long done = 0; done < bytes; ) {
             MemorySegment target = segments.get(segment);

@@ -10,12 +10,12 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/// Reads blocks through the page cache in pieces that stay in the processor's cache while they are
-/// checked and copied to the caller's segments. The checksum is known at the end only, so the
-/// segments of a block that fails it were written to.
+/// Reads blocks through the page cache in pieces that stay in the CPU cache while they are checked
+/// and copied to the caller's segments. The checksum is known only at the end, so a block that
+/// fails it has already been written to the segments.
 ///
-/// Not for direct I/O, where one call per file is what keeps the medium busy, nor for sealed
-/// blocks.
+/// Not used for direct I/O, where one call per file keeps the device busy, nor for sealed blocks,
+/// which must be verified before anything is copied.
 ///
 /// Threading: confined to one I/O thread.
 public final class PieceReader {
@@ -44,18 +44,18 @@ public final class PieceReader {
         return verdict;
     }
 
-    /// Reads, checks and copies the block of a request that is in its I/O phase, and leaves it
-    /// there.
+    /// Reads, checks and copies the block of a request. The request must be in its I/O phase and is
+    /// left in it.
     ///
-    /// @return 0 or a negated error number, ECANCELED when the deadline took the request
+    /// @return 0 or a negated errno; ECANCELED when the request has timed out
     public int read(IoTask task, BlockKey key, List<MemorySegment> segments, int handle) {
         long headerBytes = RecordFormat.headerBytes(key);
         long payloadBytes = RecordFormat.payloadBytes(segments);
         long end = RecordFormat.fileBytes(key, payloadBytes);
         long payloadEnd = headerBytes + payloadBytes;
         staging.ensure(headerBytes + PIECE_BYTES);
-        // By itself: behind a small first read the system reads ahead into small folios once and
-        // into large ones soon, behind one of a whole piece into a megabyte of small ones.
+        // Read the header separately: after a small first read, readahead soon switches to large
+        // folios; after a read of a whole piece it fills a megabyte with small ones.
         long got = readFully(handle, 0, headerBytes);
         if (got < 0) {
             return (int) got;
@@ -92,7 +92,7 @@ public final class PieceReader {
         return 0;
     }
 
-    /// Reads to the start of staging: anywhere else is a slice, and so an object, per call.
+    /// Always reads to the start of staging: any other position would allocate a slice per call.
     private long readFully(int handle, long offset, long bytes) {
         long got = 0;
         while (got < bytes) {

@@ -38,14 +38,14 @@ import javax.crypto.Mac;
 /// Header and payload are each padded with zeros to a multiple of 4096, so that the whole file can
 /// be moved by O_DIRECT in one call. Padding is the only part that no checksum covers.
 ///
-/// The payload is one sequence of bytes. The file does not say how many segments of memory it was
-/// gathered from; a load may scatter it to others. What its bytes mean and in which order they are,
-/// namespace and key say.
+/// The payload is one sequence of bytes. The file does not record the segments it was gathered
+/// from; a load may scatter it to other segments. Namespace and key define the meaning and order of
+/// the bytes.
 ///
-/// Files of another version have other names, so that a store does not meet them: they are part of
-/// its quota and are evicted in their turn. Only a reader whose file is evicted and written over
-/// while it is open may see another version; that is damage to it, as any other file would be, so
-/// each version has a magic of its own. Version 2 had the bytes of each segment before the key.
+/// Files of another version have other names, so a store never opens them. They count towards the
+/// quota and are evicted like others. A reader can see another version only if its file is evicted
+/// and overwritten while open; each version has its own magic, so this is detected as corruption.
+/// Version 2 had the bytes of each segment before the key.
 ///
 /// Threading: confined to one I/O thread.
 public final class RecordFormat {
@@ -90,7 +90,7 @@ public final class RecordFormat {
         this.mac = key.newMac();
     }
 
-    /// Whether blocks carry a digest under a key, for which the whole block must be in staging.
+    /// Whether blocks carry an HMAC, for which the whole block must be in staging.
     public boolean seals() {
         return mac != null;
     }
@@ -172,10 +172,10 @@ public final class RecordFormat {
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, used));
     }
 
-    /// Checks the `got` bytes read into `staging` against what was asked for, and copies the
-    /// payload to `segments`. Those of a large block whose checksum is wrong have been written to
-    /// by then: it is checked and copied in pieces that stay in the processor's cache. A sealed
-    /// block is checked before.
+    /// Checks the `got` bytes read into `staging` against the request and copies the payload to
+    /// `segments`. A large unsealed block is checked and copied in pieces that stay in the CPU
+    /// cache, so if its checksum is wrong the segments have already been written to. A sealed block
+    /// is verified first.
     ///
     /// @return [BlockResult.Done#LOADED] or a failure
     public BlockResult decode(

@@ -158,7 +158,8 @@ public final class FileBackend implements TransferBackend {
         }
     }
 
-    /// One that ended while it waited for a thread does not wait any more.
+    /// Watches the deadline of a transfer; one that ends while still queued is removed from the
+    /// queue.
     private void watch(FileTransfer transfer) {
         if (!transfer.watch() && transfer.isQueued() && threads.remove(transfer)) {
             transfer.refuse();
@@ -390,8 +391,8 @@ public final class FileBackend implements TransferBackend {
         }
     }
 
-    /// Every caller finds the transfers quiesced when this returns. A system call that hangs may
-    /// touch memory: then this fails with TIMEOUT, and registrations stay.
+    /// When this returns, all transfers have quiesced, for every concurrent caller. Fails with
+    /// TIMEOUT, and keeps the registrations, while a hanging system call may still touch memory.
     @Override
     public void close() {
         closing.run(this::end);

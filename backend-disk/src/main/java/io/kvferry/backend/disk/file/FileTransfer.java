@@ -20,10 +20,10 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
-/// One transfer: run by one I/O thread, ended by it, by the deadline thread or by a cancellation,
-/// by the first of these.
+/// One transfer, executed by one I/O thread. It is ended by the I/O thread, the deadline thread or
+/// a cancellation, whichever comes first.
 final class FileTransfer implements Transfer, Runnable {
-    /// Between two of these the transfer looks whether it was cancelled.
+    /// Bytes moved between two checks for cancellation.
     private static final long CHUNK_BYTES = 4 << 20;
 
     private static final TransferOutcome CANCELLED = new TransferOutcome.Cancelled();
@@ -49,7 +49,7 @@ final class FileTransfer implements Transfer, Runnable {
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
     private final boolean[] moved;
 
-    /// For a failure that cannot be described, for lack of memory most likely.
+    /// Preallocated outcome for when building a failure throws, most likely for lack of memory.
     private final TransferOutcome unaccounted;
 
     private volatile boolean taken;
@@ -92,8 +92,8 @@ final class FileTransfer implements Transfer, Runnable {
                 || state.get() == State.CANCELLING;
     }
 
-    /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs; false when
-    /// it has ended.
+    /// Called by the deadline thread: ends a transfer that is late, or that was cancelled while its
+    /// I/O thread hangs. Returns false once the transfer has ended.
     boolean watch() {
         return goesOn();
     }
@@ -103,7 +103,7 @@ final class FileTransfer implements Transfer, Runnable {
         return !taken;
     }
 
-    /// The backend drops it before an I/O thread took it.
+    /// Ends the transfer as closed before an I/O thread has taken it.
     void refuse() {
         try {
             end(closedOutcome());
@@ -113,7 +113,8 @@ final class FileTransfer implements Transfer, Runnable {
         }
     }
 
-    /// The backend is closed; the I/O thread, which may hang, notices when it comes back.
+    /// Ends the transfer because the backend is closed. Its I/O thread, which may hang, notices
+    /// later.
     void abort() {
         end(closedOutcome());
     }
@@ -199,8 +200,8 @@ final class FileTransfer implements Transfer, Runnable {
         }
     }
 
-    /// Whether nobody ended it; ends it if somebody asked. The state is read once: a cancellation
-    /// that comes after the look is seen by the next one.
+    /// Whether the transfer is still active; ends it if it was cancelled or is late. Reads the
+    /// state once: a later cancellation is noticed by the next check.
     private boolean goesOn() {
         return switch (state.get()) {
             case ENDED -> false;
@@ -230,7 +231,7 @@ final class FileTransfer implements Transfer, Runnable {
         end(new TransferOutcome.Failed(failure, moved.clone()));
     }
 
-    /// The first end counts; a promise to cancel is kept whatever came meanwhile.
+    /// The first outcome wins, except that an accepted cancellation always ends as Cancelled.
     private void end(TransferOutcome outcome) {
         State before = state.getAndSet(State.ENDED);
         if (before == State.ACTIVE) {
@@ -240,7 +241,8 @@ final class FileTransfer implements Transfer, Runnable {
         }
     }
 
-    /// Not before its outcome: another thread may be about to tell that.
+    /// Completes `quiesced`, but not before `completion`, which another thread may be about to
+    /// complete.
     private void quiesce() {
         whenQuiesced.accept(this);
         if (completion.isDone()) {

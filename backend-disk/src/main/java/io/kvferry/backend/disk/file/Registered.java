@@ -160,8 +160,8 @@ final class Registered implements Registration {
         return closed && users == 0;
     }
 
-    /// Waits for nothing: closing a channel waits for the system calls on it, which may hang. So
-    /// the last transfer that uses it closes it.
+    /// Does not wait: closing a channel waits for the system calls on it, which may hang. The last
+    /// transfer that uses the channel closes it.
     @Override
     public void close() {
         boolean unused;

@@ -20,15 +20,15 @@ import java.util.List;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
-/// One transfer of one rank: so many files, handed to the store as it takes them.
+/// One transfer on one rank: a list of files, submitted to the store as its queue accepts them.
 ///
-/// Threading: made on the step thread; fed by it and by I/O threads; every method takes the job's
-/// own monitor, which is held for memory work only.
+/// Threading: created on the step thread; fed by the step thread and I/O threads. Every method
+/// takes the job's monitor, which is never held during I/O.
 final class DiskJob implements BlockCallback {
     private static final Failure NOT_STARTED =
             new Failure(ErrorCode.INTERNAL, "the transfer could not be handed on to the store");
 
-    /// For an exception of which no failure can be made, for lack of memory most likely.
+    /// Used when creating a failure from an exception throws, most likely for lack of memory.
     private static final Failure NO_MEMORY =
             new Failure(ErrorCode.NO_MEMORY, "no memory to hand a file on to the store");
 
@@ -41,7 +41,7 @@ final class DiskJob implements BlockCallback {
     private final List<JobFile> files;
     private final long begun = System.nanoTime();
 
-    /// Large enough from the start: a failure is noted also when the heap is full.
+    /// Full size from the start, because failures must be recorded even when the heap is full.
     private final BitSet failed;
 
     private int next;
@@ -49,7 +49,7 @@ final class DiskJob implements BlockCallback {
     private boolean revoked;
     private boolean notStarted;
 
-    /// Why nothing more is handed on.
+    /// The reason for [#abort]; null until then.
     private @Nullable Failure aborted;
 
     private long bytes;
@@ -57,8 +57,8 @@ final class DiskJob implements BlockCallback {
     /// What the job failed for; null while no file has failed.
     private @Nullable Failure failure;
 
-    /// @param whenRoom called from I/O threads when the store may take more
-    /// @param whenEnded called, from any thread and perhaps more than once, when the job has ended
+    /// @param whenRoom called from I/O threads when the store's queue has room again
+    /// @param whenEnded called from any thread, possibly more than once, when the job has ended
     DiskJob(
             DiskPlan.Move move,
             boolean load,
@@ -86,7 +86,7 @@ final class DiskJob implements BlockCallback {
         return files;
     }
 
-    /// Hands on what the store takes; true when nothing is left to hand on.
+    /// Submits files until the store's queue is full; returns true when none are left to submit.
     boolean feed() {
         while (true) {
             int item;
@@ -113,7 +113,8 @@ final class DiskJob implements BlockCallback {
         return true;
     }
 
-    /// The store takes no more for now; the job may have been given up meanwhile.
+    /// The store's queue is full, so the file is submitted again later, unless the job was aborted
+    /// meanwhile.
     private void refused(int item) {
         inFlight--;
         if (aborted != null) {
@@ -139,7 +140,7 @@ final class DiskJob implements BlockCallback {
         } catch (RuntimeException
                 | Error e) { // such as a file larger than the store was opened for
             failed(item, e);
-            return true; // the caller goes on feeding, which must not begin anew in between
+            return true; // the feeding loop goes on; do not restart it here
         }
     }
 
@@ -147,16 +148,17 @@ final class DiskJob implements BlockCallback {
     public void completed(long tag, BlockResult result) {
         try {
             if (load && result.failedWith(ErrorCode.TIMEOUT)) {
-                store.suppress(files.get((int) tag).key(), begun); // the scheduler may be elsewhere
+                // Suppress here too: the scheduler half may be in another process.
+                store.suppress(files.get((int) tag).key(), begun);
             }
-        } finally { // also when the catalog has no memory to grow
+        } finally { // also when the catalog cannot grow
             end((int) tag, result);
             signal();
             whenRoom.run();
         }
     }
 
-    /// The store has refused the file with an exception.
+    /// The store rejected the file by throwing.
     private void failed(int item, Throwable why) {
         Failure told = NO_MEMORY;
         try {
@@ -171,7 +173,7 @@ final class DiskJob implements BlockCallback {
         }
     }
 
-    /// Needs no memory: otherwise the job would be taken for complete, or never end.
+    /// Must not allocate: if it threw, the job would count as complete or never end.
     private synchronized void end(int item, BlockResult result) {
         if (result instanceof BlockResult.Failed failedResult) {
             fail(item, failedResult.failure());
@@ -182,8 +184,8 @@ final class DiskJob implements BlockCallback {
         notifyAll();
     }
 
-    /// A MISS is replaced by any other failure. After a MISS the next lookup asks the file system,
-    /// and would promise a file again that is there and cannot be read.
+    /// Any other failure replaces a MISS. After a MISS the next lookup asks the file system, and
+    /// would offer an existing but unreadable file again.
     private void fail(int item, Failure why) {
         if (failure == null || failure.code() == ErrorCode.MISS) {
             failure = why;
@@ -205,8 +207,8 @@ final class DiskJob implements BlockCallback {
         signal();
     }
 
-    /// Fails for all blocks, whatever comes of the files that the store has taken. Needs no memory:
-    /// the heap may be full.
+    /// Fails the job for all blocks, whatever the outcome of files already submitted. Must not
+    /// allocate: the heap may be full.
     void failStart() {
         synchronized (this) {
             notStarted = true;
@@ -216,7 +218,7 @@ final class DiskJob implements BlockCallback {
         signal();
     }
 
-    /// Gives up what was not handed on yet.
+    /// Fails all files that were not submitted yet.
     void abort(Failure why) {
         synchronized (this) {
             aborted = why;
@@ -226,7 +228,7 @@ final class DiskJob implements BlockCallback {
         signal();
     }
 
-    /// Whether no thread touches a region for this job, now and later.
+    /// Whether no thread touches, or will touch, a region for this job.
     synchronized boolean ended() {
         return inFlight == 0 && (revoked || next >= files.size());
     }

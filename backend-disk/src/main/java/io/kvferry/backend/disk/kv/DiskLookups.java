@@ -10,13 +10,13 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 
-/// How many blocks of a prompt are there: by the catalog where option `verify_after` lets it answer
-/// alone, else by the file system, which an I/O thread asks.
+/// Counts how many blocks of a prompt are stored. Answers from the catalog if option `verify_after`
+/// permits it, otherwise an I/O thread asks the file system.
 final class DiskLookups {
     /// The answer is not known yet.
     static final int PENDING = -1;
 
-    /// How long lookups miss after one that the file system did not answer.
+    /// How long lookups miss after the file system did not answer one.
     private static final long SUSPENSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final BlockStore store;
@@ -60,7 +60,7 @@ final class DiskLookups {
             return PENDING;
         }
         PrefixProbe probe = own.get();
-        // Only that one can be answered soon, and all that wait here hold up the step.
+        // Wait only for the next probe to be answered: waiting for the others would delay the step.
         if (!probe.await(watch.isNext(probe) ? waitNanos : 0)) {
             return PENDING;
         }
@@ -74,7 +74,8 @@ final class DiskLookups {
         return located.getAsInt();
     }
 
-    /// Whether lookups miss at once, because the file system has failed lately or is silent.
+    /// Whether lookups miss immediately, because the file system failed recently or does not
+    /// answer.
     private boolean isSuspended() {
         if (suspendedUntil - System.nanoTime() > 0) {
             return true;
@@ -97,8 +98,8 @@ final class DiskLookups {
         search.wholeRuns().forEach(index::add);
     }
 
-    /// Asks the file system once about a prompt that is not going to be loaded, so that its blocks
-    /// stay in use, and those that are gone are saved again.
+    /// Looks up a prompt that will not be loaded, once: keeps its blocks recently used, and detects
+    /// deleted ones, which are then saved again.
     void refresh(Tracked tracked, RequestView request, int end) {
         if (end > 0 && !tracked.refreshed) {
             tracked.refreshed = ask(new PrefixProbe(tracked.search(request, end, end, index)));

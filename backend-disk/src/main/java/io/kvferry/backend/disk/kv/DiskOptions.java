@@ -189,7 +189,8 @@ public final class DiskOptions {
         return folder;
     }
 
-    /// Anybody could take the default name before this process does.
+    /// Refuses a default folder below a world-writable one, where another user could create it
+    /// first.
     static void requirePrivate(Path folder) {
         try {
             if (!PrivateFolder.isBelowPublicFolder(folder)) {
@@ -293,9 +294,9 @@ public final class DiskOptions {
     /// @param io AUTO: direct where the file system takes it, while no other process has the folder
     ///   open
     record AutoDirect(DirectIo io, String text) {
-        /// Where one process writes what another reads soon, and where the blocks fit into memory,
-        /// the page cache saves the way to the disk. A large store that a single engine fills and
-        /// comes back to would only push other things out of it.
+        /// The page cache avoids disk reads when one process soon reads what another wrote, or when
+        /// all blocks fit into memory. For a large store that a single engine fills and reads back,
+        /// it would only evict other data from the cache.
         static AutoDirect of(KvRole role, long capacity, long memory) {
             boolean one = role.produces() && role.consumes();
             boolean large = capacity > memory / 2;
@@ -331,8 +332,8 @@ public final class DiskOptions {
                 : Runtime.getRuntime().maxMemory();
     }
 
-    /// How long a step waits for its saves. A prefill engine that answers before its blocks can be
-    /// found leaves them to be computed again.
+    /// How long a step waits for its saves. A prefill engine that responds before its blocks can be
+    /// found makes the decode engine recompute them.
     static Duration saveWait(OptionValues options, KvRole role) {
         if (options.has("save_wait")) {
             return options.duration("save_wait");

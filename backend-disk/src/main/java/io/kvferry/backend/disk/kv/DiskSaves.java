@@ -44,7 +44,7 @@ final class DiskSaves {
     private final List<Drain> drains = new ArrayList<>(0);
     private int deferred;
 
-    /// Somebody waits for these saves to end, and removes what they have stored then.
+    /// A reset waiting for these saves to end before it deletes what they have stored.
     private record Drain(Set<TransferId> saves, CompletableFuture<Void> ended) {}
 
     /// A save under way: its leases, and what it stores.
@@ -83,11 +83,11 @@ final class DiskSaves {
         this.plan = plan;
     }
 
-    /// Saves what of the first `tokens` tokens is in whole blocks and not stored yet: whole runs,
-    /// and single blocks where no run can become of them soon, at the end of the prompt and of the
-    /// request.
+    /// Saves the full blocks among the first `tokens` tokens that are not stored yet. Saves whole
+    /// runs; saves single blocks only where no run can be completed soon: at the end of the prompt
+    /// and at the end of the request.
     ///
-    /// @param last whether the request has no later step, so that nothing can be put off
+    /// @param last whether this is the request's last chance to save, so nothing may be deferred
     void saveUpTo(
             Tracked tracked, RequestView request, BlockTable table, int tokens, boolean last) {
         int full = Math.min(tokens / blockTokens, request.blockHashCount());
@@ -127,7 +127,8 @@ final class DiskSaves {
         }
     }
 
-    /// Whole blocks of the prompt, once all of it is computed: answers can be long in coming.
+    /// Number of full prompt blocks once the whole prompt is computed, so they are saved without
+    /// waiting for a long generation to end.
     private int promptEnd(RequestView request, int tokens) {
         return tokens < request.promptTokenCount() ? 0 : request.promptTokenCount() / blockTokens;
     }
@@ -138,9 +139,9 @@ final class DiskSaves {
                 : at + 1;
     }
 
-    /// Whether all blocks of the run are computed and in memory, and the run of no other prompt
-    /// begins with the same blocks: where two prompts part, each block gets a file of its own,
-    /// which the next prompt finds that has the beginning in common, in any process.
+    /// Whether all blocks of the run are computed and in memory, and no stored run of another
+    /// prompt begins with the same blocks. Where two prompts diverge, each block gets a file of its
+    /// own, so that any process can find the shared prefix.
     private boolean canBeRun(RequestView request, BlockTable table, int start, int full) {
         if (layout.run() == 1 || start + layout.run() > full) {
             return false;
@@ -171,8 +172,8 @@ final class DiskSaves {
         return true;
     }
 
-    /// Whether nothing of a block is left to save: it is stored, or all of it that is in memory is,
-    /// or nothing is in memory.
+    /// Whether nothing of a block remains to be saved: it is stored, at least in all groups that
+    /// have it in memory, or no group has it in memory.
     private boolean isStored(Tracked tracked, RequestView request, BlockTable table, int block) {
         if (tracked.isStored(request, block, store)) {
             return true;
@@ -181,8 +182,8 @@ final class DiskSaves {
         return files.size() < tracked.single(request, block).size() && Tracked.all(store, files);
     }
 
-    /// The files that a save of one block writes. A group without memory for the block has none,
-    /// such as one with a sliding window in front of the window.
+    /// The files to write when saving one block. Groups that do not have the block in memory, such
+    /// as one whose sliding window has passed it, are left out.
     private List<BlockKey> filesToSave(
             Tracked tracked, RequestView request, BlockTable table, int block) {
         var files = tracked.single(request, block);
@@ -234,7 +235,7 @@ final class DiskSaves {
             saving.put(id, new Saving(leases, parent, move, prefix, files));
             plan.accept(move);
             planned = true;
-        } finally { // nobody will report its end
+        } finally { // no completion will end it
             if (!planned) {
                 saving.remove(id);
                 leases.forEach(BlockPool.Lease::close);
@@ -254,8 +255,8 @@ final class DiskSaves {
         }
     }
 
-    /// A save has ended on all ranks. One that failed for some blocks has stored the others; what
-    /// one has stored that a drain waits for is not noted, as it is removed next.
+    /// A save ended on all ranks. If it failed for some blocks, the others are stored. Results of a
+    /// save that a reset waits for are ignored, because the reset deletes them.
     void end(Completion completion, Stored stored) {
         Saving ended = saving.remove(completion.id());
         if (ended == null) {
@@ -276,8 +277,8 @@ final class DiskSaves {
         }
     }
 
-    /// Takes note of the files that a save has stored. What was there of the prompt before is in
-    /// use with them: it must not be evicted earlier than its continuation.
+    /// Records the files that a save has stored. The files of the prompt's prefix are touched as
+    /// well, so that they are not evicted before their continuation.
     private void stored(Saving ended, List<Tracked.FileSpan> files, Stored stored) {
         if (files.isEmpty()) {
             return;

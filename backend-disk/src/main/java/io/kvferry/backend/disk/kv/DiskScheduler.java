@@ -44,10 +44,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiFunction;
 
-/// The scheduler half. A block counts as there when the files of all groups and all ranks are: it
-/// looks for them itself, so the folder must be visible to it and to every rank.
+/// The scheduler half. A block counts as stored when the files of all groups and all ranks exist.
+/// It checks the files itself, so the scheduler and every rank must see the same folder.
 ///
-/// Threading: the scheduler thread, as the contract says; only resets work elsewhere.
+/// Threading: the scheduler thread, as the contract says; resets use a thread of their own.
 final class DiskScheduler implements SchedulerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(DiskScheduler.class);
     private static final Duration RETRY = Duration.ofMillis(2);
@@ -65,8 +65,8 @@ final class DiskScheduler implements SchedulerConnector {
     private final DiskLookups lookups;
     private final Map<String, Tracked> requests = new HashMap<>();
 
-    /// Resets under way. Lookups miss meanwhile, as the catalog forgets the files last, and nothing
-    /// is saved: it could be removed with the rest.
+    /// Number of resets in progress. Meanwhile lookups miss, because the catalog forgets the files
+    /// last, and nothing is saved, because it could be deleted with the rest.
     private final AtomicInteger resets = new AtomicInteger();
 
     private volatile boolean closed;
@@ -257,8 +257,8 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    /// Blocks `first` to `end` (exclusive) are loaded. Each file was used when its own load ended;
-    /// all are used once more at one time, so that none is evicted before its continuation.
+    /// Blocks `first` to `end` (exclusive) were loaded. Touches all their files once more at the
+    /// same time, so that none is evicted before its continuation.
     private void loaded(Tracked tracked, int first, int end) {
         tracked.loadingFiles.forEach(files -> files.keys().forEach(store::loadedElsewhere));
         store.touch(tracked.filesInUse());
@@ -267,9 +267,9 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    /// Makes lookups of the files that failed miss: of all files of the load if it names no block.
-    /// Otherwise the next request would be promised the same blocks at once. A load that was
-    /// refused with BACKPRESSURE never began and changes nothing.
+    /// Makes lookups of the failed files miss (all files of the load if it names no block);
+    /// otherwise the next request would be offered the same blocks immediately. A load refused with
+    /// BACKPRESSURE never started and changes nothing.
     private void suppress(Tracked tracked, Completion.Failed failed) {
         if (failed.failure().code() == ErrorCode.BACKPRESSURE) {
             return;
@@ -313,7 +313,7 @@ final class DiskScheduler implements SchedulerConnector {
             each.loadCleared = each.loading.isPresent();
             each.probe = Optional.empty();
         }
-        drained.thenRun( // what is being written now is removed with the rest
+        drained.thenRun( // saves in progress are deleted too
                 () -> startClearing(done));
         events.add(new CacheEvent.Cleared(context.instance()));
         return done.completeOnTimeout(

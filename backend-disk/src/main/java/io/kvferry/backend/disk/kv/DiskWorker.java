@@ -35,8 +35,7 @@ import java.util.function.BiFunction;
 /// Threading: step thread, as the contract says; I/O threads of the store call back and hand on
 /// further blocks.
 final class DiskWorker implements WorkerConnector {
-    /// Ids remembered after their end, so that a revocation or a repeated plan that comes late is
-    /// recognised.
+    /// Number of ended transfer ids remembered, to recognise late revocations and repeated plans.
     private static final int ENDED_REMEMBERED = 16_384;
 
     private static final Failure CLOSED =
@@ -60,7 +59,7 @@ final class DiskWorker implements WorkerConnector {
     private List<RegionMemory> memory = List.of();
     private int openLoads;
 
-    /// Jobs that the store has not taken whole, in order. Taken from any thread, one at a time.
+    /// Jobs with files left to submit, in order. Run by any thread, one at a time.
     static final class Feed implements Runnable {
         private final ArrayDeque<DiskJob> waiting = new ArrayDeque<>();
 
@@ -130,8 +129,8 @@ final class DiskWorker implements WorkerConnector {
             }
         }
         for (DiskJob job : awaited) {
-            // Each block in flight ends by the job's deadline, which the store's watch notices a
-            // moment later.
+            // Blocks in flight end by the job's deadline; the store's deadline thread notices
+            // slightly later.
             if (!job.awaitEnd(Deadline.in(step.limit().remaining().plusSeconds(1)))) {
                 job.revoke();
             }
@@ -139,8 +138,8 @@ final class DiskWorker implements WorkerConnector {
         stepSaves.addAll(plan.saves());
     }
 
-    /// Starts a transfer. Whatever goes wrong is the end of this one alone: an exception out of the
-    /// half would make the engine give the connector up.
+    /// Starts a transfer. Any error fails only this transfer: if this threw, the engine would give
+    /// up the whole connector.
     private void start(DiskPlan.Move move, boolean load, Deadline limit, Feed feed) {
         if (ended.contains(move.id()) || jobs.containsKey(move.id())) {
             return;
@@ -208,7 +207,7 @@ final class DiskWorker implements WorkerConnector {
 
     @Override
     public StepReport report(WorkerStep step) {
-        loadFeed.run(); // expires what waits too long, should no block come back to do so
+        loadFeed.run(); // expires waiting loads even if no callback runs the feed
         saveFeed.run();
         var over = jobs.values().stream().filter(DiskJob::ended).toList();
         for (DiskJob job : over) {
@@ -231,7 +230,7 @@ final class DiskWorker implements WorkerConnector {
         return report;
     }
 
-    /// For what no job has signalled.
+    /// Completes a transfer outside of a job callback and wakes the engine.
     private void completeAndWake(TransferId id, Completion.Result result) {
         complete(id, result);
         context.host().wake();

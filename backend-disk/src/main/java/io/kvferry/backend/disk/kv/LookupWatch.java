@@ -6,15 +6,15 @@ import java.util.ArrayDeque;
 import java.util.OptionalLong;
 import java.util.function.LongSupplier;
 
-/// Whether the file system answers lookups. An engine that waits for an answer gives up sooner than
-/// the store does, and then nobody asks for the failure.
+/// Detects a file system that does not answer lookups. Needed because an engine stops asking before
+/// the store's own timeout, so the failure itself is never seen.
 ///
 /// Threading: the scheduler's thread.
 final class LookupWatch {
-    /// Time without an answer to any lookup after which they miss.
+    /// Time without any answer after which lookups miss.
     static final Duration MOST_SILENT = Duration.ofSeconds(2);
 
-    /// Refusals further apart than this say nothing of the time between them.
+    /// Refusals further apart than this are not counted as continuous.
     private static final Duration APART = Duration.ofSeconds(10);
 
     private final LongSupplier clock;
@@ -43,7 +43,8 @@ final class LookupWatch {
         refusedSince = OptionalLong.empty();
     }
 
-    /// The store has taken none, because too many wait; whether that is so for too long.
+    /// The store refused a lookup because its queue is full; returns whether that has lasted too
+    /// long.
     boolean refused() {
         long now = clock.getAsLong();
         if (refusedSince.isEmpty() || now - lastRefused > APART.toNanos()) {
@@ -65,7 +66,7 @@ final class LookupWatch {
         return !asked.isEmpty() && clock.getAsLong() - progress > MOST_SILENT.toNanos();
     }
 
-    /// Begins anew with the next lookup.
+    /// Forgets pending lookups; measurement restarts with the next one.
     void reset() {
         asked.clear();
         refusedSince = OptionalLong.empty();

@@ -7,7 +7,7 @@ import io.kvferry.backend.disk.store.BlockCallback;
 import java.util.OptionalInt;
 import java.util.concurrent.locks.LockSupport;
 
-/// A lookup under way on an I/O thread, so that a hanging file system never holds up the scheduler.
+/// A lookup that runs on an I/O thread, so that a hanging file system cannot block the scheduler.
 final class PrefixProbe implements BlockCallback {
     private static final int PENDING = -1;
     private static final int FAILED = -2;

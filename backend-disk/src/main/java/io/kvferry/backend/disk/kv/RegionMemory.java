@@ -14,12 +14,12 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 
-/// The regions of one group as the memory of files, in the order of [FileLayout#inOrder]. Where
-/// that is layer by layer, blocks that lie side by side, as those of a long prompt often do, are
-/// one segment of each layer.
+/// The regions of one group as file content, in the order of [FileLayout#inOrder]. If that order is
+/// layer by layer, blocks that are contiguous in memory become one segment per layer, which is
+/// common for long prompts.
 ///
-/// Segments of single blocks are made on first use and kept, so that a block that comes again costs
-/// no object; one of several blocks is made for each file.
+/// Segments of single blocks are created on first use and cached, so reused blocks allocate
+/// nothing; a segment of several blocks is created per file.
 ///
 /// Threading: the step thread.
 final class RegionMemory {

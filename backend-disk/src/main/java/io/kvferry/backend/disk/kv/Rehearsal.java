@@ -23,20 +23,20 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.regex.Pattern;
 
-/// Saves and loads small caches through both halves of the connector before the first request
-/// comes, which then does not wait for some 150 classes to be loaded and for code that is still
-/// interpreted. Once in a JVM and class loader, in a temporary folder of its own that is deleted
-/// again: nothing of it is in the connector's folder or figures. A process that ends meanwhile
-/// deletes it first; that of a process which was killed is deleted by a later one.
+/// Warms up the JVM: saves and loads small caches through both halves of the connector before the
+/// first request, which would otherwise wait for about 150 classes to be loaded and run interpreted
+/// code. Runs once per JVM and class loader, in a temporary folder that is deleted afterwards; it
+/// does not touch the connector's folder or statistics. If the process exits meanwhile, a shutdown
+/// hook deletes the folder; the folder of a killed process is deleted by a later one.
 ///
-/// Threading: the work is done by a thread of its own; the rest in any.
+/// Threading: runs on a thread of its own; its methods may be called from any thread.
 final class Rehearsal {
     private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
 
     /// The rehearsal of this JVM.
     private static final AtomicReference<@Nullable Rehearsal> BEGUN = new AtomicReference<>();
 
-    /// For all of it; without an end by then the connector opens all the same.
+    /// Time limit of the rehearsal; the connector opens even if it is exceeded.
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
     /// Enough for most of what runs for each file to be compiled. With fewer, compilation continues
@@ -59,7 +59,8 @@ final class Rehearsal {
             Thread.ofPlatform().name("disk-rehearsal-end").unstarted(this::endNow);
     private volatile boolean exiting;
 
-    /// Of all waits together: a rehearsal that hangs delays only who opens or closes in that time.
+    /// Deadline of all waits together: a hanging rehearsal delays opening and closing only until
+    /// then.
     private final Deadline end = Deadline.in(LIMIT.plusSeconds(1));
 
     private Rehearsal(OptionValues options) {

@@ -8,9 +8,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/// Which blocks are in the runs that this engine has found or saved, by the first block of each.
-/// The file of a run is named by its last block, so a prompt that parts from it earlier would not
-/// find what it shares with it.
+/// Remembers the blocks of the runs this engine found or saved, by first block. The file of a run
+/// is named by its last block, so a prompt that diverges earlier could not find the shared part.
 ///
 /// Threading: the scheduler's thread.
 final class RunIndex {

@@ -8,13 +8,13 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/// Lets a step wait for the saves that it started: then a prefill engine has answered only when
-/// another engine finds its blocks. Saves that are not done in time go on under their leases.
+/// Lets a step wait for the saves it started, so that a prefill engine responds only when another
+/// engine can find its blocks. Saves that are not done in time continue under their leases.
 ///
 /// Threading: the step thread.
 final class SaveWait {
-    /// How long steps do not wait after one whose saves did not end, so that a file system that
-    /// hangs holds up one step and not each.
+    /// How long steps do not wait after saves did not end in time, so that a hanging file system
+    /// delays one step instead of every step.
     private static final long SUSPENSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final Duration most;

@@ -12,13 +12,13 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
 
-/// Which block hashes stand behind a file, for the blocks that this rank saved: an eviction names
-/// the file only. A block may be in a file of its own and in that of a run; it is removed when it
-/// is in neither.
+/// Maps files saved by this rank to their block hashes, because an eviction names only the file. A
+/// block may be in its own file and in that of a run; it is reported as removed when it is in
+/// neither.
 ///
 /// Threading: any thread.
 final class StoredBlocks {
-    /// Oldest are forgotten first; their removal is then not announced.
+    /// When full, the oldest entries are dropped; their removal is then not announced.
     private static final int REMEMBERED = 1 << 20;
 
     private record Origin(int group, List<BlockHash> hashes) {}

@@ -54,9 +54,9 @@ final class BlockReader implements BlockSearch.Finder {
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
-    /// open, read, close, check, and copy to the caller's segments. If the check fails, the file
-    /// may have been evicted and written over while it was read. So it is read once more while
-    /// evictions are paused: a block that fails then is damaged, and its file is deleted. MISS if
+    /// Opens, reads, closes, checks, and copies to the caller's segments. If the check fails, the
+    /// file may have been evicted and overwritten during the read, so it is read again with
+    /// evictions paused. A block that fails again is corrupt and its file is deleted. MISS if
     /// evictions cannot be paused before the deadline.
     BlockResult load(BlockTask task) {
         BlockResult result = attempt(task);
@@ -113,7 +113,7 @@ final class BlockReader implements BlockSearch.Finder {
             }
         }
         if (!task.leaveIo()) {
-            if (got < 0 && Errno.isMedium((int) -got)) { // most media try for longer than that
+            if (got < 0 && Errno.isMedium((int) -got)) { // devices retry for long
                 catalog.readFailed(key.digest(), System.nanoTime());
                 unreadable((int) -got, key.digest());
             }
@@ -153,7 +153,7 @@ final class BlockReader implements BlockSearch.Finder {
         return new BlockResult.Located(task.search().search(this));
     }
 
-    /// Notes that all keys are in use now. Deepest first: what comes later is evicted later.
+    /// Touches all keys, deepest first, because later touches are evicted later.
     BlockResult touch(BlockTask task) {
         task.enterIo();
         long millis = core.recency().nowMillis();
@@ -163,8 +163,8 @@ final class BlockReader implements BlockSearch.Finder {
         return new BlockResult.Located(0);
     }
 
-    /// Notes a use in the catalog, and once an interval in the file, unless another process has
-    /// done so.
+    /// Records a use in the catalog and, once per interval, in the file's modification time, unless
+    /// another process has already done so.
     private void touch(BlockKey key, long millis) {
         long persistent = catalog.touch(key.digest(), Recency.stamp(millis, key.depth()));
         if (persistent != 0 && look(key.digest()) && status.modifiedNanos() < persistent) {
@@ -254,9 +254,9 @@ final class BlockReader implements BlockSearch.Finder {
         }
     }
 
-    /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
-    /// again. One that cannot be deleted, such as in a folder that is read-only, is a miss until it
-    /// is saved again. One that is gone was evicted while it was read.
+    /// Deletes a corrupt file, so that the block can be saved again. If it cannot be deleted, for
+    /// example in a read-only folder, it is a miss until it is saved again. A file that is already
+    /// gone was evicted during the read.
     private BlockResult discard(BlockKey key, BlockResult verdict) {
         long began = System.nanoTime();
         int rc = core.calls().unlink(names.file(key.digest()));
@@ -285,7 +285,7 @@ final class BlockReader implements BlockSearch.Finder {
                 "read of " + core.folder().file(key.digest()) + " failed: " + Errno.text(errno));
     }
 
-    /// What the medium refuses is set aside; other failures may pass.
+    /// Sets the file aside on a media error; other errors may be transient.
     private void unreadable(int errno, KeyDigest digest) {
         if (Errno.isMedium(errno)) {
             core.setAside(names, digest);

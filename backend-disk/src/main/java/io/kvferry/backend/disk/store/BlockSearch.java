@@ -3,7 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.backend.disk.block.BlockKey;
 
-/// A lookup that decides by what it finds where to look next.
+/// A lookup that chooses the next key depending on what it has found.
 ///
 /// Threading: called once, on an I/O thread by [BlockStore#locate], on the caller's by
 /// [BlockStore#known]; must not block.
@@ -15,9 +15,9 @@ public interface BlockSearch {
         /// for a block whose read failed lately, and for every block once the deadline has passed.
         boolean isThere(BlockKey key);
 
-        /// The same for a block that is not to be loaded now: the file system is asked only if the
-        /// catalog holds the block. A wrong entry would keep a block that is gone from being saved
-        /// again.
+        /// As [#isThere], for a block that will not be loaded now: the file system is asked only if
+        /// the catalog has the block, to detect a stale entry, which would prevent a deleted block
+        /// from being saved again.
         boolean isStillThere(BlockKey key);
 
         /// Notes that the block is in use now. Of a prefix the deepest comes first. False when it

@@ -20,15 +20,14 @@ import java.lang.foreign.MemorySegment;
 
 /// Saves of one I/O thread: room, temporary file, bytes, and the name.
 final class BlockWriter {
-    /// Evictions come between two looks at one block this often only when something is wrong.
+    /// More evictions than this between two looks at one block indicate a fault.
     private static final int MOST_ATTEMPTS = 3;
 
-    /// From so many bytes on a new file gets its room before it is written. Written directly, ext4
-    /// would round the room of a large write up to a power of two and keep the rest from others
-    /// until the file is closed: files of 4 MiB and a header would lie 8 MiB apart, and some in two
-    /// pieces. Written to the page cache, ext4 would set room aside for each page of 4 KiB by
-    /// itself, which takes up to a fifth of the time of the write (files of 256 KiB gain nothing).
-    /// Smaller files are packed.
+    /// Files of at least this size are preallocated. Without preallocation, ext4 with direct I/O
+    /// rounds the allocation of a large write up to a power of two and holds the rest until the
+    /// file is closed: files of 4 MiB and a header would lie 8 MiB apart, some in two extents. With
+    /// buffered I/O, ext4 would reserve each 4 KiB page separately, which takes up to a fifth of
+    /// the write time (files of 256 KiB gain nothing). Smaller files are packed.
     private static final long LEAST_ALLOCATED = 128 << 10;
 
     private final StoreCore core;
@@ -80,8 +79,8 @@ final class BlockWriter {
         return failed("publication", lastErrno, key);
     }
 
-    /// Null when it may go better the next time: the block was there at one look and evicted before
-    /// the next, or the temporary file is gone, deleted by a process whose clock is ahead, or with
+    /// Returns null when a retry may succeed: the block existed but was evicted before the next
+    /// check, or the temporary file was deleted, by a process whose clock is ahead or together with
     /// its folder.
     private @Nullable BlockResult attempt(BlockTask task, BlockKey key) {
         long bytes = RecordFormat.fileBytes(key, task.payloadBytes());
@@ -131,7 +130,7 @@ final class BlockWriter {
         }
     }
 
-    /// NO_SPACE when nothing could be evicted, TIMEOUT when there was no time to.
+    /// NO_SPACE when nothing could be evicted, TIMEOUT when the deadline passed first.
     private BlockResult noRoom(long bytes, long deadlineNanos) {
         if (deadlineNanos - System.nanoTime() <= 0) {
             return BlockResult.Failed.of(
@@ -147,8 +146,8 @@ final class BlockWriter {
                         + core.config().space().reserveBytes());
     }
 
-    /// Asked of the disk each time: a save skipped because of what the catalog holds could be lost,
-    /// and this costs a microsecond.
+    /// Always asks the file system, which costs about a microsecond: if a save were skipped because
+    /// of a stale catalog entry, the block would be lost.
     private boolean isThere(BlockKey key) {
         KeyDigest digest = key.digest();
         long look = catalog.lookBegins();
@@ -157,22 +156,22 @@ final class BlockWriter {
             core.calls().unlink(names.file(digest));
         } else if (Errno.isMedium(-rc)) {
             core.setAside(names, digest);
-            lastErrno = -rc; // why the publication fails if the file has its name still
+            lastErrno = -rc; // reported if publication then fails because the file remains
         }
         if (rc < 0) {
             return false;
         }
         if (catalog.unreadable(digest)) {
-            core.calls().unlink(names.file(digest)); // if it fails, so does the publication
+            core.calls().unlink(names.file(digest)); // if this fails, publication fails too
             return false;
         }
         return catalog.sighted(
                 digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
     }
 
-    /// The block is there: notes its use, and makes it as durable as if it had been written here.
-    /// Null when it was evicted meanwhile, here or in another process. A failure while it is
-    /// suppressed: PRESENT would have the scheduler promise it again.
+    /// The block exists: touches it and makes it as durable as a new save. Null when it was evicted
+    /// meanwhile by any process. Fails while the block is suppressed: after PRESENT the scheduler
+    /// would offer it again.
     private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
         if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.SUPPRESSED) {
@@ -186,8 +185,8 @@ final class BlockWriter {
             core.calls().setModified(names.file(digest), persistent);
             catalog.persisted(digest, persistent);
         }
-        // Each time: another process may have evicted the file that was synced before, and have
-        // saved the block again without syncing it.
+        // Every time: another process may have evicted the synced file and saved the block again
+        // without syncing it.
         int rc = core.publisher().ensureDurable(names.file(digest));
         rc = rc < 0 ? rc : core.syncName(names, digest, status);
         if (rc < 0) {
@@ -196,12 +195,12 @@ final class BlockWriter {
         return BlockResult.Done.PRESENT;
     }
 
-    /// Another writer was first, or something else has the name.
+    /// The target name exists: another writer was first, or something else has the name.
     private @Nullable BlockResult existing(BlockKey key) {
         return isThere(key) ? present(key) : null;
     }
 
-    /// The block has its name; whether that name survives a power cut may be part of the promise.
+    /// The block has its final name; in strict mode the name is synced too.
     private BlockResult named(BlockKey key, long time) {
         if (timeByName) {
             core.calls().setModified(names.file(key.digest()), time);
@@ -213,15 +212,15 @@ final class BlockWriter {
         return BlockResult.Done.STORED;
     }
 
-    /// Reserves quota and checks real space, deleting the blocks used longest ago as far as this
-    /// block needs, and no further: what other programs take of the file system is theirs.
+    /// Reserves quota and checks free space. Evicts only as many least recently used blocks as this
+    /// block needs; space used by other programs is not compensated for.
     private Evictor.Room makeRoom(long bytes, MemorySegment temp, long deadlineNanos) {
         if (bytes > core.config().space().quotaBytes()) {
             return Evictor.Room.NONE;
         }
         var room = core.evictor().reserve(bytes, temp, deadlineNanos);
         if (room != Evictor.Room.MADE) {
-            return room; // a file to write over takes nothing of the file system
+            return room; // overwriting a file needs no new space
         }
         boolean free = false;
         try {

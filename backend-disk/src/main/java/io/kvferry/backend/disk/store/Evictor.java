@@ -55,12 +55,12 @@ final class Evictor {
         WITH_FILE
     }
 
-    /// Sets room of the quota aside for one file, deleting no more than that takes; NONE when that
-    /// was not possible by the deadline.
+    /// Reserves quota for one file, evicting no more than necessary. NONE when that was not
+    /// possible by the deadline.
     ///
-    /// A victim of the same size is not deleted but gets the name `reuse`: writing over it makes
-    /// and frees neither an inode nor blocks, and file systems such as ext4 are slow to make a file
-    /// soon after they deleted many.
+    /// A victim of the same size is renamed to `reuse` instead of deleted: overwriting it neither
+    /// allocates nor frees an inode or blocks, and file systems such as ext4 create files slowly
+    /// right after many deletions.
     Room reserve(long bytes, MemorySegment reuse, long deadlineNanos) {
         boolean reserved = false;
         boolean reused = false;
@@ -125,8 +125,8 @@ final class Evictor {
         return freed >= bytes;
     }
 
-    /// Deletes files until no more than the low watermark is taken. Looks at the folder first when
-    /// another process evicted: both would delete as many otherwise.
+    /// Evicts until usage is at or below the low watermark. Scans the folder first if another
+    /// process has evicted; otherwise both would evict the same amount.
     void evictToLowWatermark() {
         boolean more = true;
         while (more && core.catalog().aboveLowWatermark()) {
@@ -159,11 +159,11 @@ final class Evictor {
         lock.unlock(false);
     }
 
-    /// Deletes one file, or notices that it is gone; false when there is none, or none can be
-    /// deleted. Under the lock.
+    /// Evicts one file, or notices that it is gone. Returns false when there is none, or none can
+    /// be deleted. The lock must be held.
     ///
-    /// @param reuse name for the file instead, if it has `bytes` bytes; [#victimReused] says
-    ///   whether it has it now, [#victimFreed] what its deletion gave to the file system
+    /// @param reuse target name for the file if it has `bytes` bytes; [#victimReused] tells whether
+    ///   it was renamed, [#victimFreed] how many bytes the deletion returned to the file system
     private boolean evictOne(long bytes, @Nullable MemorySegment reuse) {
         victimReused = false;
         victimFreed = 0;
@@ -176,7 +176,7 @@ final class Evictor {
                 catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
                 continue;
             }
-            KeyDigest told = core.toTell(victim); // nobody would tell later
+            KeyDigest told = core.toTell(victim); // allocate before evicting
             if (!catalog.evict(victim, bytes)) {
                 continue; // gone or used meanwhile
             }
@@ -188,9 +188,9 @@ final class Evictor {
                 }
                 unlinked = victimReused || Errno.isGone(-rc) ? rc : calls.unlink(path);
                 answered = true;
-            } finally { // until then lookups that see the file do not count
+            } finally { // before this, lookups that saw the file are ignored
                 catalog.evicted();
-                if (!answered) { // such as for lack of memory: the file may be there
+                if (!answered) { // an exception: the file may still exist
                     catalog.kept(victim, bytes, System.nanoTime(), victim.stamp());
                 }
             }

@@ -221,7 +221,8 @@ final class FolderScan {
         }
     }
 
-    /// Passes over what cannot be looked at or deleted: one such file must not hide all others.
+    /// Skips files that cannot be examined or deleted, so that one bad file does not hide all
+    /// others.
     private void look(KeyDigest digest, List<Found> found) {
         int rc = core.calls().status(paths.file(digest), status);
         if (Errno.isGone(-rc)) {
@@ -257,9 +258,9 @@ final class FolderScan {
         reapTemps(System.currentTimeMillis());
     }
 
-    /// The same at a time that a test chooses. A file in progress may carry any modification time:
-    /// that of its use by the clock of its process, or that of the victim whose file it was. So the
-    /// time of its last change counts as well, which nobody can set.
+    /// As above, with a clock for tests. An unfinished file may have any modification time: its
+    /// writer sets it, or it is inherited from a reused victim. So the change time (ctime), which
+    /// cannot be set, counts as well.
     void reapTemps(long now) {
         var times = core.config().times();
         long oldest = now - times.tempMaxAge().toMillis();

@@ -69,7 +69,7 @@ final class IoThreads {
         return pool.count(task -> task.stalled(now));
     }
 
-    /// The same as [#close], without waiting; needs no memory.
+    /// Starts [#close] without waiting. Must not allocate.
     void stop() {
         pool.close();
         watch.stop(watchThread);

@@ -21,7 +21,7 @@ final class IoWorker implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
 
-    /// For a request whose failure cannot be described, for lack of memory most likely.
+    /// Used when describing a failure throws, most likely for lack of memory.
     private static final BlockResult NO_MEMORY =
             BlockResult.Failed.of(ErrorCode.NO_MEMORY, "no memory to serve the request");
 
@@ -57,8 +57,8 @@ final class IoWorker implements Runnable {
         this.stagings = stagings;
     }
 
-    /// Serves requests until the pool is closed. Throws for lack of memory only, and has not logged
-    /// that; may be run again.
+    /// Serves requests until the pool is closed. Throws only an OutOfMemoryError, without logging
+    /// it; may then be run again.
     @Override
     public void run() {
         var self = new IoPool.ParkedWorker(role, Thread.currentThread());
@@ -82,8 +82,8 @@ final class IoWorker implements Runnable {
         }
     }
 
-    /// What the thread works with. Where there is no memory for it, requests fail and the thread
-    /// goes on.
+    /// The thread's working objects. If they cannot be allocated, requests fail and the thread
+    /// continues.
     private final class Tools implements AutoCloseable {
         private final Arena arena = Arena.ofConfined();
         private @Nullable AlignedStaging staging;

@@ -48,7 +48,7 @@ final class Janitor implements Runnable {
         this.evictionWanted = core.catalog().aboveHighWatermark();
     }
 
-    /// Ends with [#stop] only: nobody else evicts and scans in the background.
+    /// Ends only with [#stop], because nothing else evicts or scans in the background.
     @Override
     public void run() {
         lastScan = System.nanoTime();
@@ -75,7 +75,7 @@ final class Janitor implements Runnable {
         }
     }
 
-    /// After a pause that gets longer each time.
+    /// Retries the failed work after a pause, which doubles up to a limit.
     private synchronized void again(Work work) {
         failed = true;
         pause = Math.min(2 * pause, MOST_PAUSE_NANOS);
@@ -166,8 +166,8 @@ final class Janitor implements Runnable {
         }
     }
 
-    /// Asks for a scan soon: files are gone that the catalog still has, or the other way round,
-    /// such as when another process has evicted.
+    /// Requests a scan soon, because the catalog differs from the folder, for example after another
+    /// process has evicted.
     synchronized void wantScan() {
         if (!scanWanted) {
             scanWanted = true;

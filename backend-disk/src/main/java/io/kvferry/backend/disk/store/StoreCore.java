@@ -43,7 +43,7 @@ final class StoreCore {
     /// Least time between two attempts to make a deleted folder again.
     private static final long RESTORE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-    /// The shared cores. A list: to leave it takes no memory.
+    /// The shared cores. A list, because removing from it does not allocate.
     private static final List<Slot> OPEN = new ArrayList<>();
 
     /// What stores must agree on to share a core.
@@ -259,11 +259,11 @@ final class StoreCore {
         return counters;
     }
 
-    /// The same for the statistics of one store, so that the sum over all stores counts it once:
-    /// the first that asks gets it, the others nothing. When that one is closed, the next that asks
-    /// gets what it has not reported.
+    /// Folder-wide counts for the statistics of one store, so that the sum over all stores counts
+    /// them once: the first store that asks becomes the reporter, and others get nothing. When it
+    /// is closed, the next store that asks takes over with what has not been reported.
     ///
-    /// @return empty for one that reports nothing new
+    /// @return empty for a store that is not the reporter, or when nothing is new
     synchronized Optional<FolderCounts> countsFor(BlockStore store) {
         BlockStore former = reporter;
         if (former == null || (former.isClosed() && !store.isClosed())) {
@@ -298,7 +298,7 @@ final class StoreCore {
         }
     }
 
-    /// Needs no memory: nobody would tell the listeners later.
+    /// Must not allocate: a lost removal would never be reported to the listeners.
     void removed(List<KeyDigest> digests) {
         for (int i = 0; i < digests.size(); i++) {
             removed(digests.get(i));
@@ -317,9 +317,9 @@ final class StoreCore {
         }
     }
 
-    /// Renames a file that the medium cannot read, so that the block can be saved anew. Its sectors
-    /// are not used again until a later such file takes its name, of which there are sixteen, or
-    /// all blocks are deleted. One that cannot be renamed is a miss until it is written again.
+    /// Renames a file with a media error, so that the block can be saved again. The bad sectors
+    /// stay in use until a later such file takes its name (there are sixteen) or all blocks are
+    /// deleted. If the rename fails, the block is a miss until it is overwritten.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
         if (Errno.isGone(-rc)) { // the file is gone, or that folder

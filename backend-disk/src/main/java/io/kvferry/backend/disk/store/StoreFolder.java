@@ -40,9 +40,9 @@ import java.util.regex.Pattern;
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 
-    /// Folders among which the blocks are divided, and the unfinished files: enough that threads
-    /// seldom wait for each other's changes of one folder, and few, because each costs a call of
-    /// every scan, and file systems such as ext4 begin each in a part of the disk of its own.
+    /// Number of subfolders for blocks and for unfinished files: enough that threads rarely contend
+    /// for one folder; few, because each costs a system call per scan, and file systems such as
+    /// ext4 place each folder in another part of the disk.
     static final int FOLDERS = 16;
 
     private static final String DURABLE = "durable";
@@ -75,9 +75,9 @@ final class StoreFolder {
         this.bad = folder.resolve("bad");
     }
 
-    /// What tells the names of blocks of one version and key from those of others. Its first word
-    /// is nothing, so that a block is in the same subfolder under each. Up to version 2 the version
-    /// was not part of it.
+    /// XORed into the name of a block to separate versions and fleet keys. Its first word is zero,
+    /// so a block is in the same subfolder under each. Up to version 2 the version was not
+    /// included.
     private static KeyDigest mask(FleetKey key) {
         String text = "version " + RecordFormat.VERSION + "\n" + key.id();
         KeyDigest id = KeyDigest.ofKey(text.getBytes(StandardCharsets.UTF_8));

@@ -41,8 +41,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Jobs that wait for room, some of whose files the store refuses for good: those of group 1 are
-/// larger than it takes.
+/// Jobs that wait for room in the store, some of whose files the store rejects permanently: files
+/// of group 1 are larger than it accepts.
 class DiskFeedTest {
     private static final Duration PATIENCE = Duration.ofSeconds(30);
     private static final int SMALL = 64;
@@ -134,7 +134,7 @@ class DiskFeedTest {
         }
     }
 
-    /// However many these are: the store refuses each while the one before is being refused.
+    /// However many files are rejected in a row: the job must not recurse for each.
     @Test
     void aJobEndsWhoseFilesAreAllRefused() {
         try (var store = open()) {
@@ -187,7 +187,7 @@ class DiskFeedTest {
         }
     }
 
-    /// Were it taken for complete, the engine would compute on blocks that nobody has filled.
+    /// If it counted as complete, the engine would compute on blocks that were never filled.
     @Test
     void aJobFailsWhicheverAllocationFailsWhenAFileHasFailed() throws Exception {
         int failures = FullHeap.runSweep(root, 16, Child.class, root + "", "112");

@@ -56,8 +56,8 @@ class DiskLookupsTest {
         return 0;
     }
 
-    /// An engine asks no longer for so many seconds as the store tries, so nobody would see that it
-    /// failed, and each request would wait in turn.
+    /// The engine stops asking before the store's timeout, so the failure would never be seen and
+    /// every request would wait in turn.
     @Test
     void missesSoonerThanTheStoreGivesUp() {
         var request = new DiskSavesTest.Request();

@@ -32,8 +32,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
 
-/// Engines on a folder whose files are damaged, cannot be changed, or are slow in coming. The model
-/// verifies every byte, and the engines keep no prefixes.
+/// Engines on a folder whose files are damaged, cannot be changed, or are slow to open. The model
+/// verifies every byte, and the engines have no prefix cache.
 class FolderFaultsTest {
     private static final int BLOCK = 4;
     private static final int BLOCKS = 6;
@@ -171,8 +171,9 @@ class FolderFaultsTest {
         }
     }
 
-    /// A save that finds the files there must not promise them again: they still cannot be read.
-    /// Files of another engine are not known to the worker half that fails to read them.
+    /// A save that finds existing files must not offer them again, because they still cannot be
+    /// read. The worker half that fails to read another engine's files does not have them in its
+    /// catalog.
     @ParameterizedTest
     @CsvSource({"own, refused", "own, late", "other, refused", "other, late"})
     void doesNotPromiseAgainAtOnceWhatCannotBeRead(String files, String trouble) {

@@ -116,7 +116,8 @@ class LoadedPrefixTest {
         }
     }
 
-    /// However long the load takes: its end must not look used later than its beginning.
+    /// However long the load takes, the end of the prompt must not look more recently used than its
+    /// beginning.
     @Test
     void whatIsLoadedLastIsEvictedBeforeTheBeginningOfThePrompt() {
         try (var engine = open()) {

@@ -32,9 +32,9 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.SplittableRandom;
 
-/// Engines on one folder at its capacity, with prompts that part anywhere, also within a file of
-/// several blocks, while files are damaged and deleted, and engines restart under other secrets.
-/// The model verifies every byte of every prefix, and the engines keep no prefixes.
+/// Engines on one folder at its capacity, with prompts that diverge anywhere, also within a file of
+/// several blocks, while files are damaged and deleted and engines restart with other secrets. The
+/// model verifies every byte of every prefix, and the engines have no prefix cache.
 class RunInterleavingTest {
     private static final int BLOCK = 4;
     private static final int RUN = 4;

@@ -40,9 +40,9 @@ class AllocationTest {
     private static final int BLOCKS = 32;
     private static final int SAMPLES = 100;
 
-    /// Of a store without a fleet's key. A single object per call would be more. In code of the
-    /// first compiler every call into libc makes one of 40 bytes: the JDK's `checkCaptureSegment`
-    /// takes a slice of the memory for errno. The optimizing compiler leaves it out.
+    /// Limit for a store without a fleet key; one object per call would exceed it. In C1-compiled
+    /// code every call into libc allocates 40 bytes: the JDK's `checkCaptureSegment` slices the
+    /// memory for errno. C2 eliminates the allocation.
     private static final long PLAIN = 23;
 
     /// Of a store with a fleet's key: `Mac.doFinal` answers a new array of 32 bytes, also where it
@@ -149,9 +149,9 @@ class AllocationTest {
         }
     }
 
-    /// Heap bytes per call, the least of many samples. Until the hot methods are compiled a call
-    /// into libc makes garbage; how long that takes depends on the load. The samples themselves
-    /// make none, and are so short that what other threads do by the clock is not in each.
+    /// Heap bytes per call: the minimum of many samples. Until the hot methods are compiled, a call
+    /// into libc allocates; how long that takes depends on the load. The samples themselves do not
+    /// allocate, and are so short that periodic work of other threads is not in every one.
     private static double least(int calls, long limit, Runnable sample) {
         double least = Double.MAX_VALUE;
         var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();

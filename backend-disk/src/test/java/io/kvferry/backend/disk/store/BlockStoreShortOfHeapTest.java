@@ -33,13 +33,13 @@ import java.util.TreeSet;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
-/// Each call of a store in a process whose heap has some bytes left, from none to enough, so that
-/// allocations of the call fail one after the other, on whichever thread. Whichever fails, the call
-/// ends once, what the store knows is what is in the folder, and nothing of the store is lost.
+/// Runs each call of a store in a process with few heap bytes left, from none to enough, so that
+/// its allocations fail one after the other, on any thread. In every case the call ends exactly
+/// once, the catalog matches the folder, and the store leaks nothing.
 ///
-/// Loads of large files are not here: one lost the handle of its file. The cause is not known for
-/// certain; a system call that is not compiled yet takes memory for its answer, and where there is
-/// none the handle that was opened is not known, nor whether a close was made.
+/// Loads of large files are not covered: one leaked its file handle. The cause is not certain; a
+/// system call that is not compiled yet allocates its result, and if that fails, the opened handle
+/// is unknown, as is whether a close was executed.
 class BlockStoreShortOfHeapTest {
     @TempDir Path root;
 

@@ -24,7 +24,7 @@ import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
 
-/// D2 and D6 of the disk specification, with real processes that really die.
+/// D2 and D6 of the disk specification, with real processes that are killed.
 class CrashTest {
     @TempDir Path root;
 
@@ -45,8 +45,8 @@ class CrashTest {
         dieBefore(direct, mode, 1, 1);
     }
 
-    /// Dies before the first of these calls, before that `stride` behind it, and so on, until a
-    /// save makes fewer calls.
+    /// Kills the process before the first of these calls, then before the call `stride` later, and
+    /// so on, until a save makes fewer calls.
     private void dieBefore(DirectIo direct, String mode, int first, int stride) throws Exception {
         var durability = Durability.STRICT; // makes every call that the others make, and more
         boolean finished = false;

@@ -37,11 +37,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
-/// Several processes on one folder at its quota, whose file calls take their time, whose large
-/// blocks take many of them, and whose deadlines pass at any of them. Callers use the memory of a
-/// request again as soon as they have its result, janitors delete unfinished files, and one process
-/// closes its store meanwhile. Nobody damages anything, so nothing may be found damaged, and what
-/// is loaded is what was saved.
+/// Several processes on one folder at its quota, with slow file calls, large blocks that need many
+/// calls, and deadlines that pass at any of them. Callers reuse the memory of a request as soon as
+/// they have its result, janitors delete unfinished files, and one process closes its store
+/// meanwhile. Nothing damages files, so none may be found corrupt, and loads must return what was
+/// saved.
 class DelayTest {
     private static final int KEYS = 24;
     private static final long QUOTA = 4_000_000;

@@ -260,8 +260,8 @@ class EvictionTest {
         }
     }
 
-    /// A save that evicts learns that another process has evicted as well; what it does about it
-    /// comes later, and an eviction in the background must not go by what it knew before.
+    /// A save that evicts learns that another process has evicted too, but scans later. A
+    /// background eviction in between must not rely on the outdated catalog.
     @Test
     void evictsNoMoreThanIsLeftToEvictAfterAnotherProcessDid() {
         int files = 10;

@@ -35,7 +35,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
-/// Media that hang, deadlines that pass meanwhile, and how much is in flight at a time.
+/// Devices that hang, deadlines that pass meanwhile, and the limit of requests in flight.
 class HangTest {
     @TempDir Path root;
 

@@ -41,10 +41,10 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
 
-/// Several processes on one folder at its quota, which save, load, look, crash at any file call,
-/// change their secret and their clock, while others damage and delete files, or leave some of
-/// another version of the format. What a block holds follows from its name and the secret, so that
-/// every byte that is loaded can be checked.
+/// Several processes on one folder at its quota. They save, load, look up, crash at any file call,
+/// and change their secret and clock, while others damage and delete files or leave files of
+/// another format version. The content of a block follows from its name and the secret, so that
+/// every loaded byte can be verified.
 class InterleavingTest {
     private static final int KEYS = 24;
 

@@ -17,8 +17,8 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 
-/// A second name of a block file during a load, so that what a reader found damaged can be looked
-/// at although the reader deleted it.
+/// A hard link to a block file during a load, so that a file reported as damaged can be inspected
+/// even though the reader deleted it.
 final class KeptFile implements AutoCloseable {
     private final Path name;
 

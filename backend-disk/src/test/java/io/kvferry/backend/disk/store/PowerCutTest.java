@@ -26,9 +26,9 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/// The power is cut after every single change that two processes on one folder make, and all that
-/// was not synced is gone, or there without its bytes. What a strict store had reported is there;
-/// nothing else is ever loaded with wrong bytes.
+/// Simulates a power failure after every single change that two processes make to one folder.
+/// Unsynced changes are lost, or present without their bytes. Everything a strict store had
+/// reported must be there, and a load must never return wrong bytes.
 @SuppressWarnings("NullAway") // look-ups of what the test put there
 class PowerCutTest {
     private static final long SMALL = 5000;

@@ -246,7 +246,7 @@ class ReuseTest {
         }
     }
 
-    /// Somebody who evicts for longer than the deadline of a load may be writing over the file.
+    /// Another process that evicts beyond the deadline of a load may be overwriting the file.
     @Test
     void discardsNothingWhileOthersEvict() throws Exception {
         try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls);

@@ -18,7 +18,8 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.zip.CRC32C;
 
-/// Who can write to the folder but does not have the fleet's secret cannot feed a block.
+/// A process that can write to the folder but lacks the fleet's secret cannot create a loadable
+/// block.
 class SealTest {
     private static final BlockKey KEY = BlockKey.of("k");
 

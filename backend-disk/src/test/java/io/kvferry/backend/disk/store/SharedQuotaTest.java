@@ -19,8 +19,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.IntStream;
 
-/// Several processes that save into one folder at its quota. Each goes by what it knows of the
-/// folder, so together they may exceed the quota, by what each writes between two looks.
+/// Several processes that save into one folder at its quota. Each relies on its own catalog, so
+/// together they may exceed the quota by what each writes between two scans.
 class SharedQuotaTest {
     private static final int PROCESSES = 3;
 

@@ -22,9 +22,9 @@ import java.util.stream.IntStream;
 /// What the child JVMs of [SharedQuotaTest] run: each saves prompts into a store at its quota that
 /// others use too.
 ///
-/// A child never writes more than [#MOST_UNSEEN] bytes between two looks of its own at the folder:
-/// it waits for the next one, which its store takes of itself. So there is a bound on what the
-/// others do not know of, however fast the disk is.
+/// A child writes at most [#MOST_UNSEEN] bytes between two scans of the folder: it waits for the
+/// next scan, which its store starts by itself. This bounds what the others do not know, however
+/// fast the disk is.
 public final class SharingChild {
     static final long FILE_BYTES = 8192; // header and payload of a small block
 

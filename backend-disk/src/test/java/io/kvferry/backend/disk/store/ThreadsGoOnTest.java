@@ -24,7 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/// The threads of a store have no successors: whatever is thrown in them, they go on.
+/// The threads of a store are never replaced, so they must survive any exception.
 class ThreadsGoOnTest {
     @TempDir Path root;
 

@@ -11,8 +11,8 @@ import io.kvferry.spi.kv.TransferId;
 
 import java.util.Optional;
 
-/// The block pool as one child sees it: its leases bear its name outside, and blocks that are still
-/// being loaded cannot be leased, since a lease is a right to save.
+/// The block pool as seen by one child. Leases carry the child's name outside the composite. Blocks
+/// that are still being loaded cannot be leased, because a lease entitles the child to save them.
 ///
 /// Threading: scheduler thread only, as the pool itself.
 final class ChildBlockPool implements BlockPool {
@@ -97,7 +97,8 @@ final class ChildBlockPool implements BlockPool {
         }
     }
 
-    /// Holds of several children are one outside, which lasts as long as the last of them.
+    /// Several children's holds are reported to the engine as one, which lasts as long as the
+    /// longest.
     @Override
     public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
         var outward = names.outward(child, id);

@@ -18,8 +18,8 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 
-/// The place of a child in a composite: its scheduler half, and, while the child is off after a
-/// defect, its way back into use.
+/// One child's slot in the composite: holds its scheduler half and, after a defect, runs the
+/// recovery that closes the half and opens a new one.
 ///
 /// Threading: scheduler thread only.
 ///
@@ -38,10 +38,10 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
     private int generation = 1;
     private boolean wasOff;
 
-    /// Whether the worker halves were told of a change with the plan of this step.
+    /// Whether this step's plan tells the worker halves about a state change of the child.
     private boolean told;
 
-    /// Whether the last of the worker halves were closed in this step.
+    /// Whether the last worker half of the child was closed in this step.
     private boolean ended;
 
     /// Opens another scheduler half of a child.
@@ -69,7 +69,7 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
                         options.reopenLimit());
     }
 
-    /// The half; a closed one while the child is off.
+    /// The scheduler half; while the child is off, the closed one.
     C half() {
         return half;
     }
@@ -101,7 +101,7 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
         }
     }
 
-    /// The plan with the change was not made: the next one tells of it.
+    /// The plan carrying the change was not built; the next plan repeats the change.
     void notTold() {
         told = false;
     }
@@ -116,8 +116,8 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
         }
     }
 
-    /// Ends what the child had open, once the reports of the step in which it was closed have been
-    /// taken in.
+    /// Fails the child's open transfers and closes its leases. Called after the reports of the step
+    /// that closed the child have been processed.
     void end(OpenGroups groups) {
         if (ended) {
             ended = false;
@@ -204,7 +204,7 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
         }
     }
 
-    /// The composite is closed.
+    /// Closes the slot when the composite is closed.
     ///
     /// @throws RuntimeException or an Error of the plugin's
     void close() {

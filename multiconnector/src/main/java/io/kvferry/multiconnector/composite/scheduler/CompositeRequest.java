@@ -29,7 +29,7 @@ final class CompositeRequest {
     private final RequestView whole;
     private final RequestView @Nullable [] views;
 
-    /// Children that broke a promise to this request: one-shot, they are not asked again for it.
+    /// Children that failed a load of this request. They are not asked again for it.
     private final boolean[] failed;
 
     private final LookupResult[] answers;

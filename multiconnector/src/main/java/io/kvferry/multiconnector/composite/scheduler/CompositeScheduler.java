@@ -26,8 +26,8 @@ import java.util.concurrent.CompletionStage;
 import java.util.function.IntConsumer;
 import java.util.function.IntFunction;
 
-/// Common base of the scheduler halves of the KV and the encoder-cache composite: everything that
-/// goes to all children alike. Calls that belong to a feature go to the children that claim it.
+/// Common base of the KV and encoder-cache scheduler halves: forwards each call to all children,
+/// or, for optional features, to the children that claim the feature.
 ///
 /// Threading: scheduler thread only.
 abstract class CompositeScheduler<C extends SchedulerHalf>
@@ -51,7 +51,7 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         children.introduceBy(this);
     }
 
-    /// Calls every child, whatever the others throw.
+    /// Calls every child, even if others throw.
     final void each(String what, String requestId, IntConsumer body) {
         for (int i = 0; i < names.count(); i++) {
             int child = i;
@@ -59,8 +59,8 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         }
     }
 
-    /// One plan out of those of all children. A child that makes none costs its own loads of this
-    /// step only.
+    /// Merges the children's plans into one. If a child fails to build its plan, only its own loads
+    /// of this step are withdrawn.
     final Payload plan(IntFunction<Payload> ofChild) {
         var plans = new Payload[names.count()];
         for (int i = 0; i < plans.length; i++) {
@@ -90,9 +90,9 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         return Objects.requireNonNull(plan, "buildPlan answered null");
     }
 
-    /// One decision out of those of all children.
+    /// Merges the children's decisions into one.
     ///
-    /// @param hold the id of the whole, should several of them hold
+    /// @param hold id of the combined hold when several children hold
     final FinishDecision finish(
             TransferId hold, String requestId, IntFunction<FinishDecision> ofChild) {
         var decisions = new FinishDecision[names.count()];
@@ -108,7 +108,8 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         }
     }
 
-    /// The engine keeps no blocks then, so no child may go on to send them. Needs no memory.
+    /// Called when `finish` throws. The engine then frees the blocks, so children that answered a
+    /// hold are given up and cannot send them. Must not allocate.
     private void giveUpHolders(@Nullable FinishDecision[] decisions) {
         for (int i = 0; i < decisions.length; i++) {
             if (decisions[i] instanceof FinishDecision.Hold) {
@@ -144,8 +145,8 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                                 : new FinishDecision.Release(merged.params()));
     }
 
-    /// A hold under the id of a load would never end for the engine, and would take the siblings'
-    /// holds along.
+    /// Rejects a hold that uses the id of a load: the engine would never see it end, and the
+    /// siblings' holds would be lost with it.
     private FinishDecision legal(int child, String requestId, FinishDecision decision) {
         if (!(decision instanceof FinishDecision.Hold hold)) {
             return decision;
@@ -164,8 +165,8 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         return new FinishDecision.Release(hold.params());
     }
 
-    /// Settles what the children report, and has loads that failed tried with other children before
-    /// the engine hears of them.
+    /// Settles the children's reports and retries failed loads with other children before the
+    /// engine sees the failure.
     @Override
     public final MergedReport settle(MergedReport report) {
         settling();
@@ -186,16 +187,16 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                 : new MergedReport(report.step(), forEngine, report.ranks());
     }
 
-    /// A report is about to be settled.
+    /// Called before a report is settled.
     void settling() {}
 
-    /// Looks for other children for the gaps of a load.
+    /// Looks for other children to fill the gaps of a load.
     abstract void failOver(TransferGroup group);
 
     /// A transfer of the composite has ended.
     void ended(TransferGroup group, Completion outcome) {}
 
-    /// Asked of [#settle] instead.
+    /// Not used: the engine calls [#settle] instead.
     @Override
     public final void onReport(MergedReport report) {
         throw new IllegalStateException("a composite settles its reports");

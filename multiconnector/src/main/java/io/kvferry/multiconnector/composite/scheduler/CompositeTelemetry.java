@@ -40,7 +40,7 @@ final class CompositeTelemetry {
         this.events = events;
     }
 
-    /// A half was opened: what was wrong with those before ended with them.
+    /// Reports that a half was reopened, which ends the incidents of its predecessor.
     void openedAgain(String path) {
         events.emit(new TraceEvent.Incident("", TraceEvent.Incident.REOPENED, path, Map.of()));
     }

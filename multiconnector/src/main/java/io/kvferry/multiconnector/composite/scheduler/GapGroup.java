@@ -39,8 +39,8 @@ abstract class GapGroup extends TransferGroup {
         return ++attempts;
     }
 
-    /// Whether another child may still be tried: a request that runs in the very step of its load
-    /// cannot wait.
+    /// Whether the load may wait for another child. False for a synchronous load, whose request
+    /// runs in the same step, and for a revoked one.
     final boolean canWait() {
         return mode == LoadMode.ASYNC && !revoked();
     }
@@ -69,8 +69,8 @@ abstract class GapGroup extends TransferGroup {
         gaps.add(gap);
     }
 
-    /// The gaps that nobody has been found for yet; the caller fills each, loses it or puts it
-    /// back.
+    /// Removes and returns the gaps without an assigned child. The caller must fill each one, lose
+    /// it, or put it back.
     final List<Gap> takeGaps() {
         var taken = gaps;
         gaps = new ArrayList<>();

@@ -18,9 +18,10 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.function.Supplier;
 
-/// Calls into the children's scheduler halves: whatever a child throws, and an answer that the
-/// contract does not allow, is counted, logged and taken as "no". It costs that child alone. One
-/// that is off is not called, and answers "no" to everything.
+/// Isolates the composite from failures in the children's scheduler halves. An exception or an
+/// answer that violates the contract is counted, logged and treated as a negative answer; other
+/// children are not affected. A child that is off is not called and gets a negative answer for
+/// everything.
 ///
 /// Threading: scheduler thread only.
 final class Guard {
@@ -62,7 +63,7 @@ final class Guard {
         return off[child];
     }
 
-    /// The child cannot go on: it is off from the next step. Needs no memory.
+    /// Turns the child off from the next step on. Must not allocate.
     void giveUp(int child, Failure why) {
         if (!off[child]) {
             defects.get(child).giveUp(why);
@@ -74,8 +75,7 @@ final class Guard {
         return defects.get(child).takeTooMany();
     }
 
-    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null, or is
-    /// off.
+    /// Calls a child. Returns `otherwise` when the child throws, returns null, or is off.
     <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
         if (off[child]) {
             return otherwise;
@@ -86,7 +86,7 @@ final class Guard {
                 return answer;
             }
             illegal(child, what, requestId, "answered null");
-        } catch (Throwable e) { // Errors too: a child's missing class is that child's affair
+        } catch (Throwable e) { // Errors too, e.g. a class missing from the plugin
             failed(child, what, requestId, Failure.of(e), e);
         }
         return otherwise;
@@ -114,8 +114,7 @@ final class Guard {
             int child, String what, String requestId, Failure failure, @Nullable Throwable thrown) {
         defects.get(child).add(what + ": " + failure);
         if (errors[child]++ < LOGGED_PER_CHILD) {
-            // Coded failures speak for themselves; anything else is a defect whose place is in the
-            // stack trace.
+            // A failure with a specific code needs no stack trace; INTERNAL marks a defect.
             LOG.warn(
                     "{}/{}: {} failed{}: {}",
                     instance,

@@ -9,7 +9,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Finds other children for what a child failed to load, before the engine hears of the failure.
+/// Retries what a child failed to load with other children before the engine sees the failure.
 ///
 /// Threading: scheduler thread only.
 ///
@@ -20,7 +20,7 @@ final class LoadFailover<G extends GapGroup> {
         /// Looks for a child that can load from `from` on, at most up to `to`.
         Substitute find(G group, int from, int to);
 
-        /// Hands a stretch to a child; one that refuses leaves another gap.
+        /// Assigns a range to a child. If the child refuses, its range becomes a gap again.
         void assign(G group, Stretch stretch, TransferId childId);
     }
 
@@ -34,12 +34,12 @@ final class LoadFailover<G extends GapGroup> {
         this.substitutes = substitutes;
     }
 
-    /// Fills the gaps of a load as far as possible. What nobody can fill is lost; a gap for which a
-    /// child still has to find out stays, and the group is to be looked at again after the next
+    /// Fills the gaps of a load as far as possible. A gap that no child can fill is lost. A gap for
+    /// which a child has not answered yet stays, and the group is examined again after the next
     /// step.
     void fill(G group, OpenGroups groups) {
         var waiting = new ArrayList<GapGroup.Gap>();
-        // A child that refuses leaves a gap again, and is not asked a second time.
+        // A refused range becomes a gap again; a child that refused is not asked twice.
         while (group.hasGaps()) {
             for (var gap : group.takeGaps()) {
                 fill(group, gap, waiting);

@@ -86,7 +86,8 @@ final class LoadGroup extends GapGroup {
             }
         }
         if (from >= to || !cacheGroups.stream().allMatch(KvCacheGroup::keepsAllTokens)) {
-            // Names no block, which means all; or one block less makes all worthless.
+            // No blocks are named, which means all failed; or a group does not keep all tokens, so
+            // one missing block makes the whole part unusable.
             gap(whole(part, failed.failure()));
             return;
         }

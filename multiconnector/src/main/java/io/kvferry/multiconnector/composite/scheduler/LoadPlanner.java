@@ -14,11 +14,11 @@ import org.jspecify.annotations.Nullable;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Asks the children and picks who is to load what, by policy.
+/// Asks the children for hits and assigns loads to them according to the load policy.
 ///
 /// Threading: scheduler thread only.
 final class LoadPlanner {
-    /// Asks one child; a child that threw, or answered nonsense, is a miss.
+    /// Asks one child. An exception or an illegal answer counts as a miss.
     interface Asker {
         LookupResult ask(int child, CompositeRequest request, int localTokens);
     }
@@ -72,8 +72,8 @@ final class LoadPlanner {
         Hit best = null;
         LookupResult.Pending pending = null;
         for (int child = 0; child < children; child++) {
-            // Also those behind the winner: a lookup tells a store what the engine has and will not
-            // need saved.
+            // Ask the remaining children too: a lookup tells a store what the engine already has
+            // and need not save.
             var answer = ask(request, child, localTokens);
             switch (answer) {
                 case LookupResult.Miss() -> {}
@@ -115,8 +115,9 @@ final class LoadPlanner {
         var stretches = new ArrayList<Stretch>();
         var used = new boolean[children];
         int at = localTokens;
-        // A child may have the middle only, so those that had nothing are asked again after each
-        // step forward. Each is used once: it is told one stretch per request.
+        // A child may hold only a middle part of the prefix, so children without a hit are asked
+        // again after each step forward. Each child is used at most once: it loads one range per
+        // request.
         for (int child = 0; child < children; child++) {
             if (used[child]) {
                 continue;

@@ -27,7 +27,8 @@ import java.util.Optional;
 /// Threading: scheduler thread only.
 public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
         implements EcSchedulerConnector {
-    /// Winners of lookups that may still be allocated; beyond that the children are asked again.
+    /// Number of lookup results kept until allocation; if a result was dropped, the children are
+    /// asked again.
     private static final int REMEMBERED = 16_384;
 
     /// A lookup's winner.

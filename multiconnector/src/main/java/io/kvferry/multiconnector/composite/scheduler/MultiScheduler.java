@@ -45,8 +45,8 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
 
     private @Nullable BlockPool pool;
 
-    /// Requests that may have had their blocks when a child was opened again, by child: it hears of
-    /// them when they next take part in a step.
+    /// By child that was opened again: live requests that may already have blocks. The child is
+    /// told about them when they are next scheduled.
     private final Map<Integer, Set<String>> newcomers = new HashMap<>();
 
     /// Live requests whose children see params of their own; while there is none, steps are passed
@@ -129,7 +129,8 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                 () -> children.half(child).onRequest(state.viewOf(child)));
     }
 
-    /// A child that is on again hears of the blocks of requests that have had theirs before.
+    /// Tells a reopened child about the blocks of requests that were allocated before it was
+    /// opened.
     private void tellNewcomers(StepView step) {
         for (var entry : newcomers.entrySet()) {
             int child = entry.getKey();
@@ -247,7 +248,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         return clipped;
     }
 
-    /// Hands a stretch to its child; a child that throws has failed the load.
+    /// Assigns a range to its child. If the child throws, the range has failed to load.
     private void assign(LoadGroup group, Stretch stretch, TransferId childId, BlockTable blocks) {
         int child = stretch.child();
         var view = group.request().viewOf(child);
@@ -333,7 +334,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     @Override
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         var state = state(request);
-        // Blocks whose load has not ended hold nothing that anybody may save or send.
+        // Blocks with a pending load have no valid content, so no child may save or send them.
         var visible = state.loads.isEmpty() ? blocks : BlockTable.EMPTY;
         var decision =
                 finish(

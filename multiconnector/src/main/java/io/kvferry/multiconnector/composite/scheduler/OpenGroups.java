@@ -32,8 +32,8 @@ final class OpenGroups {
     private final Map<TransferId, TransferGroup> byId = new HashMap<>();
     private final Map<TransferId, OpenPart> byPart = new HashMap<>();
 
-    /// Ended before they were part of anything: holds whose `finish` is still to come, and whatever
-    /// else nobody here asked for.
+    /// Transfers that ended before they joined a group: holds whose `finish` has not been called
+    /// yet, and saves that the composite did not start.
     private final RecentIds early = new RecentIds();
 
     /// Groups that changed since the last report was settled.
@@ -62,8 +62,9 @@ final class OpenGroups {
         return Optional.ofNullable(byPart.get(part)).map(open -> open.group.id());
     }
 
-    /// A child is to take a part; the worker halves learn of it with the next plan. Said before the
-    /// child hears of it: what it does must be known here even where memory is short afterwards.
+    /// Opens a part for a child; the next plan announces it to the worker halves. Called before the
+    /// child is told: a part the child has accepted must be registered here even if memory runs out
+    /// afterwards.
     ///
     /// @param drain see [CompositePayload.Open]
     TransferGroup.Part open(
@@ -79,23 +80,24 @@ final class OpenGroups {
             opened = true;
             return part;
         } finally {
-            if (!opened) { // no memory: a part that no plan tells of would not end
+            if (!opened) { // out of memory: a part missing from the plan would never end
                 refused(group, part);
             }
         }
     }
 
-    /// The child did not take the part, of which no plan has told. Needs no memory.
+    /// Removes a part that the child refused and that no plan has announced. Must not allocate.
     void refused(TransferGroup group, TransferGroup.Part part) {
         plan.notOpened(part.id());
         byPart.remove(part.id());
         group.remove(part);
     }
 
-    /// A child's transfer ended on all ranks.
+    /// Records that a child's transfer has ended on all ranks.
     ///
-    /// @param by who brought the tokens of a load, where the child knows better than its promise
-    /// @return false when it is no part of anything here: a lease, a duplicate, something unknown
+    /// @param by sources of the loaded tokens, if the child reports them; else its promise counts
+    /// @return false when the transfer is not part of a group here: a lease, a duplicate, or
+    ///   unknown
     boolean settle(Completion completion, List<Share> by) {
         var open = byPart.remove(completion.id());
         if (open == null) {
@@ -109,10 +111,11 @@ final class OpenGroups {
         return true;
     }
 
-    /// A child made no plan: the loads that it was to start with it are taken back from it. Each is
-    /// missing, and may be tried with another child, once the worker halves have answered.
+    /// Withdraws the loads that a child should have started with a plan it failed to build. They
+    /// become gaps, which other children may fill once the worker halves have confirmed the
+    /// revocation.
     ///
-    /// @return the child's ids as seen outside
+    /// @return the ids of the withdrawn loads, as seen outside
     List<TransferId> withdraw(int child, Failure why) {
         List<TransferId> withdrawn = List.of();
         for (var opened : plan.opened()) {
@@ -129,7 +132,7 @@ final class OpenGroups {
         return withdrawn;
     }
 
-    /// The engine's right to a group ended before any worker half knew of its parts.
+    /// Ends a group that the engine revoked before any worker half had heard of its parts.
     ///
     /// @return false when there is no such group
     boolean abandon(TransferId id) {
@@ -143,7 +146,7 @@ final class OpenGroups {
         return true;
     }
 
-    /// No rank has a half of the child any more: what it had open has failed.
+    /// Fails everything the child has open; called once no rank has a half of it.
     void fail(int child, Failure failure) {
         for (var open : List.copyOf(byPart.values())) {
             if (open.part.child() == child) {
@@ -182,9 +185,9 @@ final class OpenGroups {
     /// A child's hold that has not ended.
     private record Holder(int child, TransferId outward, FinishDecision.Hold hold) {}
 
-    /// One decision out of those of all children. A single hold goes out under its child's name, as
-    /// a lease would; several become one that lasts until the last of them is done. One that has
-    /// ended already, because its consumer was faster than the request, is none.
+    /// Merges the children's holds into one decision. A single hold is reported under its child's
+    /// name, like a lease. Several are combined into one that lasts until the last one ends. A hold
+    /// that has already ended, because its consumer finished before the request did, is left out.
     Optional<FinishDecision> hold(TransferId id, FinishDecision[] byChild, TransferParams params) {
         var holders = holders(byChild);
         if (holders.isEmpty()) {
@@ -211,8 +214,7 @@ final class OpenGroups {
         for (int child = 0; child < byChild.length; child++) {
             if (byChild[child] instanceof FinishDecision.Hold hold) {
                 var outward = names.outward(child, hold.id());
-                // A transfer of this name that is open already would lose its completion to the
-                // hold.
+                // Skip an id that is already open: one completion cannot end both transfers.
                 if (!early.remove(outward) && !byPart.containsKey(outward)) {
                     holders.add(new Holder(child, outward, hold));
                 }

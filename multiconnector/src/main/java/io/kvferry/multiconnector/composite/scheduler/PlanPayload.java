@@ -21,7 +21,7 @@ final class PlanPayload {
         opened.add(open);
     }
 
-    /// Takes a part out of the next plan: its child did not take it. Needs no memory.
+    /// Removes a part from the next plan because its child refused it. Must not allocate.
     void notOpened(TransferId part) {
         for (int i = opened.size() - 1; i >= 0; i--) {
             if (opened.get(i).part().equals(part)) {
@@ -44,7 +44,7 @@ final class PlanPayload {
         closed.add(id);
     }
 
-    /// Those of a plan that was not made: each is said again.
+    /// Drops the changes of a plan that was not built; the slots add them again.
     void forgetChanges() {
         changes.clear();
     }
@@ -53,9 +53,10 @@ final class PlanPayload {
         changes.add(change);
     }
 
-    /// Packs the children's plans and drains what gathered. What is over is told with the next plan
-    /// that has anything else to say: nobody waits for it. What is revoked was opened by this plan.
-    /// Where it throws, for lack of memory, all waits for the next plan.
+    /// Encodes the children's plans and drains the collected messages. Closed ids alone do not
+    /// cause a message; they wait for the next non-empty plan. Revoked parts were opened by this
+    /// same plan. If encoding throws, for example because memory runs out, everything stays for the
+    /// next plan.
     Payload encode(Payload[] plans) {
         if (opened.isEmpty() && changes.isEmpty() && CompositePayload.ofChildren(plans).isEmpty()) {
             return Payload.EMPTY;

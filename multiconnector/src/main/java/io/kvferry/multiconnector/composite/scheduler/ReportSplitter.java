@@ -11,8 +11,8 @@ import io.kvferry.spi.observe.Stats;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Gives each child its own part of a report, as if it had been alone; without stats and cache
-/// events, which are the engine's and not the scheduler half's.
+/// Extracts each child's part of a report, as if the child were the only connector. Stats and cache
+/// events are omitted; they go to the engine, not to a scheduler half.
 final class ReportSplitter {
     private final ChildNames names;
 

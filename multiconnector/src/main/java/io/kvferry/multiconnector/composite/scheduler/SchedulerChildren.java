@@ -29,15 +29,16 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
-/// The scheduler halves of the children, and all that the KV and the encoder-cache composite do
-/// with them alike.
+/// The scheduler halves of the children, and the operations shared by the KV and encoder-cache
+/// composites.
 ///
 /// Threading: scheduler thread only.
 public final class SchedulerChildren<C extends SchedulerHalf> {
-    /// A rank that has opened a half wakes the engine; this is for a wake-up that gets lost.
+    /// Polling interval while a rank opens a half. The rank wakes the engine when done; this covers
+    /// a lost wake-up.
     private static final Duration ASK_AGAIN = Duration.ofMillis(50);
 
-    /// What the report completed is lost: no half repeats it.
+    /// Completions in a report that could not be settled are lost: no half reports them twice.
     private static final Failure NOT_SETTLED =
             new Failure(ErrorCode.INTERNAL, "a report could not be settled");
 
@@ -113,10 +114,10 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return instance;
     }
 
-    /// The id of a further try at a transfer: other than the first assignment's, since one child
-    /// may serve two stretches of one load. The number of tildes is the depth of nesting: a
-    /// composite in this one, given a further try, hands the id on to its first child, and would
-    /// otherwise give the same id to a further try of its own.
+    /// The id for retrying a transfer with another child. It differs from the first assignment's id
+    /// because one child may load two ranges of one load. The number of tildes is the nesting
+    /// depth: a nested composite passes the id it was given on to its first child, and its own
+    /// retry ids must differ from that.
     TransferId retryId(TransferId whole, int attempt) {
         var path = whole.child();
         int depth = 1 + (int) instance.chars().filter(c -> c == '/').count();
@@ -140,7 +141,8 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return instance + "/" + names.name(child);
     }
 
-    /// A closed one while the child is off; [Guard] does not call it then.
+    /// The child's scheduler half; a closed one while the child is off, when [Guard] prevents
+    /// calls.
     C half(int child) {
         return slots.get(child).half();
     }
@@ -176,10 +178,10 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return new Failure(ErrorCode.INTERNAL, path(child) + " refused a load that it had offered");
     }
 
-    /// Gives each child its part of a report and settles what the children answer.
+    /// Passes each child its part of a report and settles the completions.
     ///
-    /// @return completions that are no part of anything the composite has open, the engine's to
-    ///   judge; the caller's list
+    /// @return completions that belong to no group of the composite, for the engine to handle; a
+    ///   new list owned by the caller
     List<Completion> settle(MergedReport report, OpenGroups groups) {
         if (!planned) { // buildPlan threw, and the ranks have executed an empty plan
             slots.forEach(ChildSlot::notTold);
@@ -194,7 +196,8 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         }
         List<Completion> forEngine = new ArrayList<>(0);
         for (var completion : report.completions()) {
-            // A worker half that knew no part of a revoked transfer answers for the whole.
+            // For a revoked transfer of which it knows no part, a worker half reports the
+            // composite's id.
             if (names.childOf(completion.id()) < 0 && !groups.abandon(completion.id())) {
                 forEngine.add(completion);
             }
@@ -245,7 +248,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
                 settled = answer.isPresent();
                 return answer.orElse(own);
             } finally {
-                if (!settled) { // also where there was no memory to say so
+                if (!settled) { // also after an OutOfMemoryError
                     guard.giveUp(child, NOT_SETTLED);
                 }
             }
@@ -277,8 +280,8 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         }
     }
 
-    /// Before the children are asked for their plans: closes those that have had too many defects,
-    /// opens others again.
+    /// Called before the children build their plans: closes children with too many defects and
+    /// reopens others.
     void begin(PlanPayload plan) {
         planned = false;
         plan.forgetChanges();
@@ -342,7 +345,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         for (int i = 0; i < members.size(); i++) {
             int child = i;
             if (has(i, Feature.HANDSHAKE)) {
-                // Not guarded: an engine whose child cannot shake hands does not start.
+                // Not guarded: if a child cannot complete its handshake, the engine must not start.
                 half(i).onHandshakes(
                                 frames.stream().map(frame -> frame.children()[child]).toList());
             }
@@ -402,7 +405,8 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return CompletableFuture.completedStage(!has(child, Feature.CONTENT_ADDRESSED));
     }
 
-    /// A stage of ours: a child's may end with null or a failure, and need not be combinable.
+    /// Wraps a child's stage, which may complete with null or exceptionally, into one that
+    /// completes with true or false.
     private static CompletionStage<Boolean> answered(CompletionStage<Boolean> ofChild) {
         var answer = new CompletableFuture<Boolean>();
         ofChild.whenComplete((emptied, failure) ->

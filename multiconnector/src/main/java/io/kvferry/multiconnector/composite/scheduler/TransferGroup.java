@@ -14,8 +14,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/// One transfer as the engine sees it, made of transfers of children: it ends when all of them have
-/// ended. Used as it is for holds; [LoadGroup] and [ItemGroup] add what a failed load needs.
+/// One transfer as the engine sees it, made of the children's transfers. It ends when all of them
+/// have ended. Used directly for holds; [LoadGroup] and [ItemGroup] add the handling of failed
+/// loads.
 class TransferGroup {
     /// A child's transfer in the group; `id` as seen outside the composite.
     record Part(int child, TransferId id, int from, int to) {}
@@ -52,7 +53,7 @@ class TransferGroup {
         return open.values();
     }
 
-    /// No part of it is, or will be, in flight: the parts that have not ended count as revoked.
+    /// Treats all unfinished parts as revoked, because no worker half will ever start them.
     final void abandon() {
         revoked = true;
         var unfinished = List.copyOf(open.values());
@@ -60,7 +61,7 @@ class TransferGroup {
         unfinished.forEach(this::partRevoked);
     }
 
-    /// Whether something of it is missing for which another child may be found.
+    /// Whether parts are missing for which another child may be tried.
     boolean hasGaps() {
         return false;
     }

@@ -8,10 +8,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/// The names of the children and the two directions in which transfer ids cross the border of the
-/// composite: outward an id gets the child's label in front of its path, inward it loses it. The
-/// label of a child is its name, with a number behind it once the child was opened again: it may
-/// use the same ids anew, which must not be taken for those of before.
+/// Names of the children, and the translation of transfer ids at the composite's boundary: outward,
+/// the child's label is put in front of the id's path; inward, it is removed. The label is the
+/// child's name, plus a number once the child has been reopened, because the new half may reuse ids
+/// of its predecessor.
 public final class ChildNames {
     private final List<String> names;
     private final List<String> labels;

@@ -5,8 +5,8 @@ import io.kvferry.spi.kv.TransferId;
 
 import java.util.LinkedHashSet;
 
-/// Transfers of children that ended before anybody knew of them, the latest few thousand: a child
-/// may have nothing left to do for a hold when it answers it.
+/// The last few thousand ids of children's transfers that ended before the composite knew them. For
+/// example, a child's hold may already have ended when `finish` returns it.
 public final class RecentIds {
     private static final int REMEMBERED = 8192;
 

@@ -19,8 +19,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// The transfers that children have open on one rank, and which child a revocation goes to. Answers
-/// for those of children that are off.
+/// Tracks the transfers that children have open on one rank and routes revocations. For children
+/// that are off it produces the completions itself.
 ///
 /// Threading: the rank's step thread only.
 final class ChildTransfers {
@@ -39,10 +39,11 @@ final class ChildTransfers {
     /// Children whose halves are still being closed: what they have open has not ended.
     private final BitSet closing = new BitSet();
 
-    /// Revoked while the half of its child was being closed, which has it not open; by outside id.
+    /// Revocations of transfers that are not open, received while the child's half was closing.
+    /// Key: outside id, value: child. Answered once the half is closed.
     private final Map<TransferId, Integer> unanswered = new HashMap<>(0);
 
-    /// By outside id; the value is the child.
+    /// Open transfers. Key: outside id, value: child.
     private final Map<TransferId, Integer> open = new LinkedHashMap<>();
 
     /// Ended on this rank before a plan opened them.
@@ -70,14 +71,14 @@ final class ChildTransfers {
         off[child] = null;
     }
 
-    /// The half of a child is given up, and still being closed: it is called no more, and may touch
-    /// the blocks of what it has open. [#giveUp] follows.
+    /// The child's half was given up and is still closing. It is not called any more but may still
+    /// touch the blocks of its open transfers. [#giveUp] follows once it is closed.
     void closing(int child, Failure why) {
         off[child] = why;
         closing.set(child);
     }
 
-    /// The half of a child is closed: all that it has open here has failed.
+    /// The child's half is closed: fails all its open transfers on this rank.
     void giveUp(int child, Failure why) {
         off[child] = why;
         if (closing.get(child)) {
@@ -131,7 +132,7 @@ final class ChildTransfers {
         }
         for (var part : byComposite) {
             var owner = open.get(part);
-            if (owner != null) { // else its child is off, and it has failed
+            if (owner != null) { // otherwise its child is off and the part has failed
                 withdrawn.add(part);
                 revoke(part, owner, byChild);
             }
@@ -162,7 +163,7 @@ final class ChildTransfers {
             byChild.get(child).add(names.inward(id));
         } else if (!closing.get(child)) {
             own.add(revoked(id));
-        } else if (!open.containsKey(id)) { // else it fails once the half is closed
+        } else if (!open.containsKey(id)) { // otherwise it fails once the half is closed
             unanswered.put(id, child);
         }
     }
@@ -177,10 +178,11 @@ final class ChildTransfers {
         open.remove(id);
     }
 
-    /// A child reports the end of a transfer.
+    /// Records that a child reported the end of a transfer.
     ///
-    /// @return whether the engine is to hear of it: not of a load that the child has not open here.
-    ///   Were that passed on, it would end a later load of the same id before this rank has done it
+    /// @return whether to report it to the engine. False for a load that the child does not have
+    ///   open on this rank: such a completion could end a later load with the same id before this
+    ///   rank has run it
     boolean ended(int child, TransferId outward) {
         withdrawn.remove(outward);
         if (open.remove(outward) == null) {
@@ -192,9 +194,9 @@ final class ChildTransfers {
         return true;
     }
 
-    /// A composite has looked itself, and reports its children's parts of what it has open here
-    /// under their names. Which child is one is for the scheduler half to say: here the classes of
-    /// halves tell nothing, since other plugins may compose as well.
+    /// A nested composite has already filtered its children's completions, and reports them under
+    /// their own names. Whether a child is a composite is taken from the scheduler half, because
+    /// the class of a worker half does not show it for composites of other plugins.
     private boolean isUnknownLoad(int child, TransferId outward) {
         return outward.direction() == TransferId.Direction.LOAD
                 && !(composites.get(child) && !names.inward(outward).child().isEmpty());

@@ -35,9 +35,9 @@ import java.util.Optional;
 import java.util.function.Consumer;
 import java.util.function.ObjIntConsumer;
 
-/// The worker halves of the children on one rank, and all that the KV and the encoder-cache
-/// composite do with them alike: takes plans and revocations apart, puts reports together, and goes
-/// on without a child that throws, until the scheduler half has it opened again.
+/// The worker halves of the children on one rank, and the operations shared by the KV and
+/// encoder-cache composites: splits plans and revocations, merges reports, and turns off a child
+/// that throws until the scheduler half has it reopened.
 ///
 /// Threading: the rank's step thread only.
 public final class WorkerChildren<C extends WorkerHalf> {
@@ -62,7 +62,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
     /// Why children are off whose halves are still being closed.
     private final @Nullable Failure[] closing;
 
-    /// Children that threw and of which the scheduler half has not heard yet.
+    /// Children that threw and have not been reported to the scheduler half yet.
     private final List<CompositePayload.Broken> untold = new ArrayList<>();
 
     /// Opens another worker half of a child; on a thread of its own.
@@ -108,8 +108,8 @@ public final class WorkerChildren<C extends WorkerHalf> {
         return slots.size();
     }
 
-    /// Registers the cache with every half, those that are opened later included. Not isolated: an
-    /// engine without its memory does not start.
+    /// Registers the cache with every half, including halves opened later. Exceptions are not
+    /// isolated: without registered memory the engine must not start.
     void register(Consumer<C> with) {
         registration = with;
         for (int i = 0; i < count(); i++) {
@@ -134,8 +134,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         return instance;
     }
 
-    /// Whether the child has to finish, within `beginStep`, loads that it meant to do layer by
-    /// layer.
+    /// Whether the child must finish its layer-wise loads within `beginStep`.
     boolean mustDrain(int child) {
         return drain[child];
     }
@@ -144,7 +143,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         return steps[child];
     }
 
-    /// Takes the plan of a step apart; [#step] answers each child's part after it.
+    /// Decodes the plan of a step; afterwards [#step] returns each child's part.
     void begin(WorkerStep step) {
         var frame = CompositePayload.decode(step.plan(), count());
         Arrays.fill(drain, false);
@@ -189,7 +188,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         throw new IllegalStateException("opened already, as " + incarnation);
     }
 
-    /// On a thread of its own.
+    /// Opens a half and registers the cache with it. Runs on a separate thread.
     private C opened(int child, long incarnation) {
         var half = opener.open(child, incarnation);
         try {
@@ -206,15 +205,15 @@ public final class WorkerChildren<C extends WorkerHalf> {
         return instance + "/" + names.name(child);
     }
 
-    /// Calls every working child in order. One that throws is given up: all that it has open here
-    /// has failed.
+    /// Calls every working child in order. A child that throws is given up, and all its open
+    /// transfers on this rank fail.
     void each(String what, ObjIntConsumer<C> body) {
         for (int i = 0; i < count(); i++) {
             var half = slots.get(i).half();
             if (!transfers.isOff(i) && half != null) {
                 try {
                     body.accept(half, i);
-                } catch (Throwable e) { // Errors too: a child's missing class is its own affair
+                } catch (Throwable e) { // Errors too, e.g. a class missing from the plugin
                     breaks(i, what, e);
                 }
             }
@@ -237,8 +236,8 @@ public final class WorkerChildren<C extends WorkerHalf> {
         giveUp(child, failure);
     }
 
-    /// Only once it is closed does nothing of it touch a block any more; then its transfers may be
-    /// called failed. The siblings' steps go on while it is being closed.
+    /// Closes the child's half. Its transfers are reported as failed only once it is closed,
+    /// because until then it may touch blocks. Steps of the siblings continue meanwhile.
     private void giveUp(int child, Failure why) {
         try {
             slots.get(child).giveUp(wake);
@@ -286,8 +285,8 @@ public final class WorkerChildren<C extends WorkerHalf> {
                                     half.report(steps[child]), "report answered null");
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
-                        // Before it is no longer open here: else it would end for nobody where
-                        // memory is short.
+                        // Add before calling `ended`: if allocation fails here, the transfer is
+                        // still open and is not lost.
                         completions.add(
                                 new Completion(
                                         outward,
@@ -329,8 +328,8 @@ public final class WorkerChildren<C extends WorkerHalf> {
         return news;
     }
 
-    /// The first child that has memory provides it. Those after it that would have had some are
-    /// told of by event: the cache lies in memory that they do not reach as well.
+    /// Takes memory from the first child that provides it. An event tells which other children
+    /// could have provided memory: the cache now lies in memory that they may not reach.
     Optional<ProvidedMemory> provideMemory(long bytes, EventSink events) {
         var provided = Optional.<ProvidedMemory>empty();
         var chosen = "";
@@ -387,7 +386,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
             }
         }
         if (!failures.isEmpty()) {
-            // TIMEOUT first: it is what makes the caller ask again until the last child is closed.
+            // TIMEOUT first: on TIMEOUT the caller retries close until the last child is closed.
             failures.sort(Comparator.comparing(failure -> failure.code() != ErrorCode.TIMEOUT));
             var first = failures.getFirst();
             failures.stream().skip(1).forEach(first::addSuppressed);

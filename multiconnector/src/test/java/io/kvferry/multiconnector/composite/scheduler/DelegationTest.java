@@ -14,7 +14,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Collectors;
 
-/// Fails when the contracts grow something that the composites do not pass on to their children.
+/// Fails when the contracts gain a method that the composites do not delegate to their children.
 class DelegationTest {
     @Test
     void leavesNoMethodToADefaultThatIgnoresTheChildren() {

@@ -29,7 +29,7 @@ class ChildTransfersTest {
         return transfers.ended(child, names.outward(child, id));
     }
 
-    /// Were it passed on, the engine would take it for the end of the further try when that comes.
+    /// If it were passed on, the engine would later take it for the completion of the retry.
     @Test
     void dropsAFurtherTryThatALeafReportsWhileItLoadsAnotherPart() {
         open(LEAF, LOAD);

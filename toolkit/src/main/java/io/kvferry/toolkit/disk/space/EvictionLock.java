@@ -17,13 +17,13 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Lets one thread of all processes that share a folder evict at a time, and reports whether
-/// another process evicted since it last looked at the folder: its catalog is then out of date, and
-/// without a new look it would free the same room once more.
+/// Lets one thread at a time, across all processes sharing a folder, evict. Reports whether another
+/// process has evicted since this one last scanned the folder: its catalog is then stale, and
+/// without a new scan it would free the same space again.
 ///
-/// The lock is the system's lock of a file, which ends with the process that has it; the file holds
-/// the number of evictions. Where the system gives none, it is one between the threads of this
-/// process.
+/// The lock is an OS file lock, which ends with the process that holds it; the file contains the
+/// number of evictions. If the OS gives no file lock, the lock works only between the threads of
+/// this process.
 ///
 /// Threading: any thread.
 public final class EvictionLock implements AutoCloseable {
@@ -182,10 +182,10 @@ public final class EvictionLock implements AutoCloseable {
         seen = before;
     }
 
-    /// The same without the lock.
+    /// As [#look(Runnable)], without holding the lock.
     ///
-    /// @param deadlineNanos for a thread of this process that has the lock; after it the folder is
-    ///   looked at all the same
+    /// @param deadlineNanos how long to wait for a thread of this process that holds the lock; then
+    ///   the folder is scanned anyway
     public void look(Runnable scan, long deadlineNanos) {
         long before = seen;
         if (take(deadlineNanos)) {
@@ -236,10 +236,9 @@ public final class EvictionLock implements AutoCloseable {
         return count.get(ValueLayout.JAVA_LONG, 0);
     }
 
-    /// [#lock] fails from now on. A thread that has the lock, such as one that hangs while it
-    /// deletes a file, keeps the handle until it gives the lock back: otherwise it would write its
-    /// count to whatever file got the same handle meanwhile. Other processes get the lock at once.
-    /// Idempotent.
+    /// Makes [#lock] fail from now on. A thread that holds the lock, for example while a deletion
+    /// hangs, keeps the handle until it unlocks; otherwise it could write its count to another file
+    /// that got the same handle. Other processes get the lock at once. Idempotent.
     @Override
     public synchronized void close() {
         if (closed) {

@@ -10,9 +10,9 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Whether other processes use a shared folder: each keeps a share of the lock of one file while it
-/// has the folder open, and who can get the whole lock is alone. Two that ask at the same moment
-/// may both get `true` once.
+/// Detects whether other processes use a shared folder. Each holds a shared lock on one file while
+/// it has the folder open; a process that gets the exclusive lock is alone. Two that ask at the
+/// same moment may both get `true` once.
 ///
 /// Threading: any thread.
 public final class FolderUsers implements AutoCloseable {

@@ -19,9 +19,9 @@ import java.util.function.LongSupplier;
 /// Between files of different prefixes the order is that of use within one process, and that of
 /// intervals between processes.
 ///
-/// The time is that of the system's clock, but never goes back while the process runs: otherwise
-/// what is used after the clock was set back by a day would for a day be evicted before everything
-/// else. Where the clock was set back, the time runs ahead of it by as much.
+/// The time follows the system clock but never goes backwards while the process runs. Otherwise,
+/// after the clock was set back by a day, files used since would be evicted first for a day. After
+/// such a change the time stays ahead of the clock.
 ///
 /// Threading: any thread.
 public final class Recency {

@@ -271,7 +271,7 @@ public final class SpaceCatalog {
         return slot != RecencyIndex.NONE && index.unreadable(slot);
     }
 
-    /// Sets bytes of the quota aside for a file about to be written; false when they do not fit.
+    /// Reserves quota for a file about to be written; false when it does not fit.
     public synchronized boolean reserve(long bytes) {
         if (index.totalBytes() + reserved + bytes > quota) {
             return false;
@@ -285,8 +285,8 @@ public final class SpaceCatalog {
         reserved -= bytes;
     }
 
-    /// Turns a reservation into a file. Where there is no memory to note the file, the reservation
-    /// stays for [#release].
+    /// Turns a reservation into a file. If recording the file fails for lack of memory, the
+    /// reservation stays until [#release].
     public synchronized void commit(KeyDigest digest, long bytes, long now, long stamp) {
         confirm(digest, bytes, now, stamp);
         reserved -= bytes;
@@ -370,8 +370,8 @@ public final class SpaceCatalog {
         index.addFailures(slot, victim);
     }
 
-    /// A scan met files in a folder whose entries changed. Many at a time: the processor then waits
-    /// for the memory of several at once.
+    /// A scan found these files in a changed folder. Processed in batches, so that several cache
+    /// misses overlap.
     ///
     /// @param digests four words each; those that are not known are moved to the front
     /// @return how many are not known

@@ -72,8 +72,8 @@ class EvictionLockTest {
         }
     }
 
-    /// Its caller tries again until its deadline, and would do so without a pause. The lock may be
-    /// a thread's of this process or another process's.
+    /// The caller retries until its deadline and would otherwise busy-loop. The lock may be held by
+    /// a thread of this process or by another process.
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
     void anInterruptedThreadWaits(boolean within) throws Exception {

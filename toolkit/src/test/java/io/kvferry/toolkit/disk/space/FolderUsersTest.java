@@ -90,8 +90,8 @@ class FolderUsersTest {
         }
     }
 
-    /// Such as a background thread of a store that hung in the file system while the store was
-    /// closed: the file would count as used until the process ends.
+    /// For example a background thread of a store that hung in the file system while the store was
+    /// closed: otherwise the file would count as used until the process ends.
     @Test
     void doesNotOpenTheFileAgainOnceItIsClosed() throws Exception {
         var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
