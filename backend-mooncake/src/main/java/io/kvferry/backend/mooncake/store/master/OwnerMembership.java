@@ -177,8 +177,8 @@ public final class OwnerMembership implements AutoCloseable {
         return listed;
     }
 
-    /// Takes the owner off the list, after the last report has ended: one that came later would
-    /// list it again. Idempotent.
+    /// Unregisters the owner. Waits for the report in progress first, since a later report would
+    /// list the owner again. Idempotent.
     @Override
     public void close() {
         lock.lock();

@@ -26,11 +26,11 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 
-/// A store in this process for users in others: the keys and the memory.
+/// A store in this process, keys and memory, for users in other processes.
 ///
-/// The port on which it is asked is opened last, when the memory is there: who waits for the port
-/// waits for the store. (A port of 0 is drawn by the system and opened first, since the segment is
-/// named after it; until the memory is there users are told to come again.)
+/// The request port is opened last, after the memory has been allocated, so that a client which
+/// waits for the port waits for the store. Port 0 lets the system choose: it is then opened first,
+/// since the segment is named after it, and users are told to retry until the memory is ready.
 ///
 /// Threading: any thread.
 public final class StoreOwner implements AutoCloseable {

@@ -146,12 +146,12 @@ public final class DiskTier implements AutoCloseable {
 
     /// Writes objects as a bucket.
     ///
-    /// @param wanted asked once per source, just before a restart may find the bucket: whether it
-    ///   is to have that object. Whoever removes one after that has to wait for the end of the
-    ///   write
-    /// @param objects gets, per source, its copy, or null for one that is not wanted, or whose
-    ///   bytes have another checksum than they should have
-    /// @return 0 or a negated [Errno], ENOMEM where no thread can be had; then nothing was written
+    /// @param wanted asked once per source, just before a restart may find the bucket: whether the
+    ///   object is to be in it. A removal after that must wait for the end of the write
+    /// @param objects receives the copy of each source; null if it is not wanted or its checksum
+    ///   does not match
+    /// @return 0 or a negated [Errno], ENOMEM when no thread can be created; then nothing was
+    ///   written
     public int write(
             List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
         writing.lock();
@@ -231,10 +231,10 @@ public final class DiskTier implements AutoCloseable {
         return buckets.empty();
     }
 
-    /// Deletes a bucket whose objects nobody looks for any more.
+    /// Deletes a bucket whose objects are no longer looked up.
     ///
-    /// @return whether the disk answered; where it did not, the bucket no longer counts all the
-    ///   same, and is tried again
+    /// @return false if the disk did not answer. The bucket is dropped in that case too, and its
+    ///   deletion is retried
     public boolean delete(Bucket bucket) {
         leftovers.add(bucket.id(), null);
         int rc = leftovers.settle();
@@ -258,15 +258,15 @@ public final class DiskTier implements AutoCloseable {
         }
     }
 
-    /// Waits until no restart finds again what has gone so far.
+    /// Waits until no restart can find again what has been removed so far.
     ///
-    /// @return 0, or a negated [Errno]: then it is not certain
+    /// @return 0, or a negated [Errno] when that is not certain
     public int confirmRemovals() {
         leftovers.giveUpUnread();
         return leftovers.settle();
     }
 
-    /// Brings to the disk what has gone without anybody waiting for it.
+    /// Persists removals that no caller waits for.
     ///
     /// @return whether the disk answered
     public boolean settle() {
@@ -305,9 +305,9 @@ public final class DiskTier implements AutoCloseable {
         return reads.result(object, rc);
     }
 
-    /// No staging memory was to be had.
+    /// Counts a failed allocation of staging memory.
     ///
-    /// @return the code for who asked
+    /// @return the code for the caller
     public int noStaging() {
         counters.noStaging.increment();
         return StoreCode.BUFFER_OVERFLOW.number();

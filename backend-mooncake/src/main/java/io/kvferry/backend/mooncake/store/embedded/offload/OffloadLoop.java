@@ -78,7 +78,7 @@ final class OffloadLoop implements AutoCloseable {
         try {
             LOG.error("offloading failed; it goes on", failure);
         } catch (RuntimeException | Error _) {
-            // The next one that fails says so.
+            // Logging failed; the next failure is logged again.
         }
     }
 
