@@ -16,9 +16,9 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
 
-/// One transfer of one rank: its parts (a block of a cache group each) move in batches on one
-/// thread. It can be stopped: between two batches, and within one where the store waits for
-/// somebody else, which an interrupt ends.
+/// One transfer of one rank. Its parts (one block of one cache group each) move in batches on one
+/// thread. A job can be stopped between two batches, and by an interrupt while the store waits
+/// within a batch.
 ///
 /// Threading: any thread; the monitor is never held while bytes move.
 final class StoreJob implements Runnable {

@@ -24,8 +24,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// The reads that fill the blocks of one load. Its end is the end of the load: no read starts after
-/// it, and none that has started touches the blocks.
+/// The reads that fill the blocks of one load. Closing it ends the load: no read starts afterwards,
+/// and no earlier one touches the blocks any more.
 ///
 /// Threading: [#read] and [#shut] on one thread; [#close] on any, after [#shut].
 public final class ReadWindow implements AutoCloseable {
@@ -55,8 +55,8 @@ public final class ReadWindow implements AutoCloseable {
     /// @param metadata of the backends there
     public record Source(PeerId peer, byte[] metadata) {}
 
-    /// A read from before it starts: nobody may take the blocks away under one that could not be
-    /// noted for lack of memory.
+    /// A read, recorded before it starts. Recording it later could fail with an OutOfMemoryError,
+    /// and the blocks would be reused while they are written.
     private static final class Read {
         private volatile @Nullable Transfer transfer;
 
@@ -75,7 +75,7 @@ public final class ReadWindow implements AutoCloseable {
         }
     }
 
-    /// Hears the end of a read.
+    /// Receives the end of a read.
     @FunctionalInterface
     public interface Ended {
         /// @param way name of the backend that carried it, empty where that is not told

@@ -135,7 +135,7 @@ public final class DiskTier implements AutoCloseable {
                 }
             }
         }
-        leftovers.settleInTime(); // what is not noted now is before the next removal is answered
+        leftovers.settleInTime(); // what cannot be noted now is noted before the next removal ends
         return List.copyOf(found.values());
     }
 
