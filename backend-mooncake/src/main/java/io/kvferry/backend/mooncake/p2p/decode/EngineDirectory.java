@@ -29,7 +29,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
 /// The prefiller engines found through the bootstrap services that requests name. Concurrent
-/// lookups of one engine share one HTTP call. An engine that failed a request is forgotten and
+/// requests for one engine share one lookup. An engine that failed a request is forgotten and
 /// looked up again.
 ///
 /// An engine that does not announce its size may have been listed before all its workers had

@@ -25,8 +25,9 @@ import java.util.function.Predicate;
 ///
 /// Its own thread creates the store, checks its connection, and destroys it: the library changes
 /// the signal mask of the thread that creates a store. The JVM keeps its signal handlers. On JVM
-/// exit a shutdown hook waits until calls have ended, since a server that is being stopped still
-/// answers requests while the hooks run, and then destroys what is open, for at most [#EXIT_LIMIT].
+/// exit a shutdown hook waits until no more calls are made, since a server that is being stopped
+/// still answers requests while the hooks run. It then destroys what is open, for at most
+/// [#EXIT_LIMIT].
 ///
 /// Threading: any thread.
 final class ClusterClient {

@@ -33,13 +33,14 @@ import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// Answers Mooncake's handshake port: one request per connection, any number of connections at a
-/// time up to a bound, so that a silent client holds nobody up. What is malformed is dropped
-/// without an answer.
+/// Answers Mooncake's handshake port: one request per connection, with a bounded number of
+/// concurrent connections, so that a silent client does not block others. Malformed requests are
+/// dropped without an answer.
 ///
-/// Threading: one platform thread accepts; each connection has one of its own until it is answered.
-/// Not a virtual one: the JDK's thread that wakes those that read ends for good where it finds no
-/// heap memory (JDK 25.0.3, sun.nio.ch.Poller), and then none of them is woken any more.
+/// Threading: one platform thread accepts; each connection has its own until it is answered. They
+/// are not virtual threads: the JDK's poller thread, which wakes virtual threads that wait for
+/// input, ends permanently on an OutOfMemoryError (JDK 25.0.3, sun.nio.ch.Poller), and none of them
+/// is woken any more.
 public final class HandshakeServer implements AutoCloseable {
     /// The answers of the server.
     public interface Node {
@@ -151,7 +152,7 @@ public final class HandshakeServer implements AutoCloseable {
         open.remove(channel);
     }
 
-    /// Why nobody can connect, if that is so.
+    /// Why clients cannot connect; empty if they can.
     public Optional<String> trouble() {
         return acceptor.trouble();
     }

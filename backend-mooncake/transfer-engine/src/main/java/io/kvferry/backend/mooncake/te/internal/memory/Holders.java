@@ -58,10 +58,11 @@ public final class Holders {
         forEach(Holder::abort);
     }
 
-    /// Closes a gate and waits until nobody is inside; who takes longer than `patience` is cut off.
+    /// Closes a gate and waits until it is empty; holders that take longer than `patience` are
+    /// aborted.
     public void drain(UseGate gate, Duration patience) {
         gate.close();
-        if (gate.isOver() || gate.awaitIdle(Deadline.in(patience))) { // the first takes no memory
+        if (gate.isOver() || gate.awaitIdle(Deadline.in(patience))) { // isOver allocates nothing
             return;
         }
         do {

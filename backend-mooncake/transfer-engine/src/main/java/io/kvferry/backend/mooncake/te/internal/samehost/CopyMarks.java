@@ -27,8 +27,9 @@ public final class CopyMarks {
         this(control, user, () -> {});
     }
 
-    /// @param user whose marks they are; nobody else writes them
-    /// @param over run by the last copy after [#close]; possibly by several that end together
+    /// @param user whose marks they are; no other user writes them
+    /// @param over run by the last copy after [#close]; possibly by several copies that end
+    ///   together
     CopyMarks(ControlPage control, int user, Runnable over) {
         this.control = control;
         this.user = user;
@@ -57,8 +58,7 @@ public final class CopyMarks {
         control.setWord(user, mark, copies.incrementAndGet());
     }
 
-    /// Copies until [#exit] belong to this grant alone: nobody who closes another one need wait for
-    /// it.
+    /// Attributes copies until [#exit] to this grant. Closing another grant need not wait for them.
     public void under(int mark, int grant) {
         control.setMarkGrant(user, mark, grant);
     }
@@ -116,7 +116,7 @@ public final class CopyMarks {
         return gate.close();
     }
 
-    /// As [#close], if nobody copies; false otherwise.
+    /// As [#close], but only if no copy is in progress; otherwise returns false.
     boolean closeIfIdle() {
         return gate.closeIfIdle();
     }

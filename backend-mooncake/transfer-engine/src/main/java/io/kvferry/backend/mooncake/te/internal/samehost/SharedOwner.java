@@ -177,8 +177,8 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Shared memory that nobody may touch before it is registered; empty when the folder has no
-    /// room.
+    /// Allocates shared memory that peers cannot use before it is registered; empty when the folder
+    /// has no room.
     ///
     /// @param arena lifetime of the mapping
     public Optional<MemorySegment> offer(long bytes, Arena arena) {
@@ -201,8 +201,8 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Opens a part of what was offered to peers; -1 when the memory is none, or there is no room
-    /// in the page.
+    /// Opens a part of the offered memory to peers; -1 if the memory was not offered, or the page
+    /// has no free slot.
     public int open(MemorySegment memory, Access access) {
         dropFreedOffers();
         for (Offer offer : offers) {
@@ -239,12 +239,12 @@ public final class SharedOwner implements AutoCloseable {
     /// Memory that was offered, with the number of its file.
     private record Offer(long file, MemorySegment memory) {}
 
-    /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
-    /// so that freeing it afterwards hurts nobody.
+    /// Ends access of peers to a region. Peers have their own mapping, so freeing the memory later
+    /// cannot crash a copy in progress.
     ///
-    /// @param kept whether this process goes on using the memory
-    /// @throws KvFerryException [ErrorCode#TIMEOUT] when it does, and a peer that is alive does not
-    ///   end its copy; the memory must not be reused then
+    /// @param kept whether this process keeps using the memory
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] if it is kept and a live peer does not end its
+    ///   copy; the memory then must not be reused
     public void close(Pages pages, boolean kept, Duration patience) {
         control.closeRegion(pages.slot());
         if (!copies.awaitEnd(Deadline.in(patience))) {

@@ -92,7 +92,7 @@ public final class BatchDataClient extends DataClient {
                 wire.out.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
             if (sum != null) {
-                wire.out.sendPieces(); // summed by then
+                wire.out.sendPieces(); // completes the sum
                 DataFrames.trailer(wire.out.room(DataFrames.TRAILER), (int) sum.getValue());
             }
         } else {
@@ -100,7 +100,7 @@ public final class BatchDataClient extends DataClient {
         }
     }
 
-    /// Returns when the peer applies nothing of these tokens any more.
+    /// Returns once the peer applies no more WRITEs with these tokens.
     ///
     /// @param tokens 0 for none
     /// @throws KvFerryException when the peer answers otherwise
