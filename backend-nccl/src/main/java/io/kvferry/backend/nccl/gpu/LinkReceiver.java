@@ -13,8 +13,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/// The receiving direction of a link: the windows to which its peer has come, and the batch that is
-/// on its way to one of them.
+/// The receiving direction of a link: the windows that its peer has connected to, and the batch in
+/// flight to one of them.
 ///
 /// ```
 /// announced by the peer -> given a turn -> in the buffer -> scattered into the blocks

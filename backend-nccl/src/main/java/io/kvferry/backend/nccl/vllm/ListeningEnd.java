@@ -83,7 +83,7 @@ final class ListeningEnd implements SideChannel.Requests {
         void on(Callers.Caller caller);
     }
 
-    /// @param refusal answers where there is no communicator, or too much waits for it
+    /// @param refusal sent when the peer has no communicator, or too many requests wait for it
     private void serve(SideChannel.Asker asker, byte[] refusal, Work work) {
         var caller = callers.find(asker);
         boolean taken =
@@ -219,7 +219,7 @@ final class ListeningEnd implements SideChannel.Requests {
                 asker.answer(VllmMessage.PUT_NO_MEMORY);
             }
             if (!laneFits && (going || why.code() != ErrorCode.NO_MEMORY)) {
-                callers.drop(caller); // nobody knows what the other side waits for
+                callers.drop(caller); // the state of the peer is unknown
             }
         }
     }

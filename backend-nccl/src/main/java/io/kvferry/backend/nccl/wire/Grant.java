@@ -11,7 +11,7 @@ import java.security.SecureRandom;
 public record Grant(long high, long low) {
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /// One that nobody can guess.
+    /// Draws an unguessable grant.
     public static Grant draw() {
         return new Grant(RANDOM.nextLong(), RANDOM.nextLong());
     }
