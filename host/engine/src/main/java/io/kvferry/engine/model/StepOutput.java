@@ -18,8 +18,8 @@ public interface StepOutput {
     /// The item's next token, for runners that sample themselves.
     void token(int item, int token);
 
-    /// This item cannot be computed, the others can: its request fails, unless the engine learns
-    /// from the connector that a load of it failed.
+    /// Reports that this item cannot be computed, while the others can. Its request fails, unless
+    /// the connector reports that a load of it failed.
     default void failed(int item, Failure failure) {
         throw failure.toException();
     }
