@@ -36,8 +36,8 @@ import java.util.function.Function;
 /// ```
 ///
 /// Each pair of ranks has one communicator, created by the side that starts, and one tensor in
-/// flight. vLLM has neither time limits nor error codes; here every wait has a limit and ends with a
-/// code.
+/// flight. vLLM has neither time limits nor error codes; here every wait has a limit and ends with
+/// a code.
 ///
 /// Threading: any thread; no method waits for a peer but [#close], which waits for NCCL.
 public final class VllmExchange implements AutoCloseable {
