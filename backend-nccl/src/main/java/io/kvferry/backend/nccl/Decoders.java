@@ -55,7 +55,7 @@ final class Decoders {
                 new PeerMessage.Unused(transfer, own.epoch(), grant),
                 new Reply(answer -> {
                     if (!(answer instanceof PeerMessage.Sent)) {
-                        LOG.debug("{} waits for {} in vain: {}", endpoint, transfer, answer);
+                        LOG.debug("{} not told that {} is unused: {}", endpoint, transfer, answer);
                     }
                 }));
     }

@@ -133,7 +133,7 @@ final class P2pWorker implements WorkerConnector {
         boolean nccl = plane.kind().contains("nccl");
         outbox.record(Stats.gauge("p2p_nccl_planes", nccl ? 1 : 0));
         if (!nccl && settings.ncclChannels() > 0) {
-            LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
+            LOG.info("{}: nccl_num_channels has no effect on the host plane", context.instance());
         }
         LOG.info(
                 "{} rank {}: {} layers, {} over the {} plane, at {}",
@@ -260,7 +260,7 @@ final class P2pWorker implements WorkerConnector {
         if (transfer.to() != PeerMessage.ANY_EPOCH && transfer.to() != epoch) {
             return Optional.of(
                     new Failure(
-                            ErrorCode.STALE_INCARNATION, "the engine was started anew meanwhile"));
+                            ErrorCode.STALE_INCARNATION, "the engine has restarted meanwhile"));
         }
         return shape.misfit(transfer.shape())
                 .map(reason -> new Failure(ErrorCode.INCOMPATIBLE, reason));

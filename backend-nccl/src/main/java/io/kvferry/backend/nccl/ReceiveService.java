@@ -124,7 +124,7 @@ final class ReceiveService {
         if (arrival != null) {
             answerKnown(asker, arrival, transfer);
         } else if (finished.contains(transfer.id())) {
-            refuse(asker, new Failure(ErrorCode.CANCELLED, "nobody here wants it any more"));
+            refuse(asker, new Failure(ErrorCode.CANCELLED, "no longer needed here"));
         } else {
             stage(asker, transfer);
         }

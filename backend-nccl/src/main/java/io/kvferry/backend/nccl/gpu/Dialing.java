@@ -310,7 +310,7 @@ final class Dialing {
             return;
         }
         if (link != null && !link.dialing() && !link.yielded()) {
-            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has linked anew"));
+            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has made a new link"));
             link = null;
         }
         if (link == null) {

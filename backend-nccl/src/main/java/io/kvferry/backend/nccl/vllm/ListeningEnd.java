@@ -137,7 +137,7 @@ final class ListeningEnd implements SideChannel.Requests {
             LOG.debug("{} says NEW and has no identity", asker.host());
             return;
         }
-        var anew = new Failure(ErrorCode.PEER_LOST, identity + " has connected anew");
+        var anew = new Failure(ErrorCode.PEER_LOST, identity + " has reconnected");
         callers.end(identity, anew);
         TensorLane lane;
         try {

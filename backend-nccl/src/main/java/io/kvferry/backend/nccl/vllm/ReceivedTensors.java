@@ -319,7 +319,7 @@ final class ReceivedTensors implements AutoCloseable {
 
     /// Ends what waits for too long.
     void reap() {
-        var why = new Failure(ErrorCode.TIMEOUT, "not all tensors came, or nobody asked for them");
+        var why = new Failure(ErrorCode.TIMEOUT, "tensors are missing, or no request asked for them");
         endThose(transfer -> transfer.expiry.passed() ? why : null);
     }
 

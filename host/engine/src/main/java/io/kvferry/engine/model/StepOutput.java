@@ -12,7 +12,7 @@ public interface StepOutput {
     /// Logits behind the item's `token`-th token of this step, which is one of the prompt's; for
     /// each of [StepBatch.Item#promptLogits], in any order. Reads `logits` before it returns.
     default void promptLogits(int item, int token, float[] logits) {
-        throw new UnsupportedOperationException("nobody asked for the logits of a prompt");
+        throw new UnsupportedOperationException("prompt logits were not requested");
     }
 
     /// The item's next token, for runners that sample themselves.

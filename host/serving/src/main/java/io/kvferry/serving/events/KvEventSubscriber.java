@@ -136,7 +136,7 @@ public final class KvEventSubscriber implements AutoCloseable {
         try {
             closing.await(pauseMillis, TimeUnit.MILLISECONDS);
         } catch (InterruptedException e) {
-            LOG.debug("nobody interrupts this thread", e);
+            LOG.debug("unexpected interrupt", e);
         }
         pauseMillis = Math.min(2 * pauseMillis, MAX_PAUSE_MILLIS);
     }

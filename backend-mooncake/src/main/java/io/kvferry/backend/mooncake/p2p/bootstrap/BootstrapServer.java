@@ -270,7 +270,7 @@ public final class BootstrapServer implements AutoCloseable {
             if (!Probe.answering(holders).isEmpty()) {
                 return offer;
             }
-            LOG.info("{}, but nobody answers there: {} may come", reason, registration.addr());
+            LOG.info("{}, but no holder answers: {} may replace it", reason, registration.addr());
             offer =
                     registry.replace(
                             registration,

@@ -219,7 +219,7 @@ final class ClusterClient {
         while (!over) {
             try {
                 if (failure != null) { // here, for saying so may fail as well
-                    LOG.error("a client of a Mooncake master failed and goes on", failure);
+                    LOG.error("a client of a Mooncake master failed and retries", failure);
                 }
                 work.run();
                 over = true;

@@ -263,7 +263,7 @@ public final class EmbeddedStore implements AutoCloseable {
     /// thread nothing would ever be evicted again.
     private static void report(Throwable failure) {
         try {
-            LOG.error("maintenance of the store failed; it goes on", failure);
+            LOG.error("store maintenance failed; it is retried", failure);
         } catch (RuntimeException | Error _) {
             // The next run that fails says so.
         }

@@ -217,7 +217,7 @@ public final class MasterView implements AutoCloseable {
             read(answer.body());
             return "";
         } catch (KvFerryException e) {
-            return "its answer is none: " + e.getMessage();
+            return "its answer is malformed: " + e.getMessage();
         }
     }
 

@@ -124,7 +124,7 @@ public final class OwnerMembership implements AutoCloseable {
         try {
             rest = Duration.ofNanos(answer.body().i64()).dividedBy(SIGNS_OF_LIFE);
         } catch (KvFerryException e) {
-            return notListed("its answer is none: " + e.getMessage());
+            return notListed("its answer is malformed: " + e.getMessage());
         }
         listed = true;
         tell("");

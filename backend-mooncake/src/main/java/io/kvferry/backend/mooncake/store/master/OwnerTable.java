@@ -89,7 +89,7 @@ final class OwnerTable {
             old.forEach(other -> bySegment.remove(other.segment()));
             version++;
             LOG.info(
-                    old.isEmpty() ? "owner {} at {} is there" : "owner {} at {} has started anew",
+                    old.isEmpty() ? "owner {} at {} is there" : "owner {} at {} has restarted",
                     owner.segment(),
                     owner.address());
         }

@@ -249,7 +249,7 @@ final class OwnerLink implements AutoCloseable {
         int code = answer.code();
         boolean gone = code == StoreCode.CLIENT_NOT_FOUND.number();
         if (gone || code == StoreCode.RPC_FAIL.number()) {
-            lost(open, gone ? "it has been started anew" : answer.trouble());
+            lost(open, gone ? "it has restarted" : answer.trouble());
             return Answer.failed(StoreCode.RPC_FAIL);
         }
         return answer;

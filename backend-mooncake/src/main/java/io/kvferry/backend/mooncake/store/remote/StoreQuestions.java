@@ -95,7 +95,7 @@ public final class StoreQuestions implements AutoCloseable {
     /// many of these are pending.
     public void tell(WireWriter question, Duration limit) {
         if (!askLate(question.toByteArray(), limit)) {
-            LOG.debug("a question is left out, there are too many others");
+            LOG.debug("a request is dropped, too many are pending");
         }
     }
 

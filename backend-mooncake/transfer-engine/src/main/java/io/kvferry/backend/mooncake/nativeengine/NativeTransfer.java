@@ -311,6 +311,6 @@ final class NativeTransfer implements EngineTransfer {
     public void cancel() {
         giveUp(
                 ErrorCode.CANCELLED,
-                "cancelled; the library cannot be stopped and may go on until it is quiesced");
+                "cancelled; the library cannot be stopped and may continue until it is quiesced");
     }
 }

@@ -82,7 +82,7 @@ public final class SharedOwner implements AutoCloseable {
                             .take(0)
                             .orElseThrow(() ->
                                     new IOException(
-                                            folder.owner() + " is locked by somebody else"));
+                                            folder.owner() + " is locked by another process"));
             try (FileChannel file = SharedFolder.create(folder.control())) {
                 this.control = ControlPage.create(file, folder.incarnation(), self, probe, arena);
             }
@@ -254,7 +254,7 @@ public final class SharedOwner implements AutoCloseable {
                         "a peer on this host is stopped in the middle of a copy to shared memory that is being unregistered; do not reuse the memory");
             }
             LOG.warn(
-                    "a peer on this host is still copying; its bytes go to memory that nobody reads any more");
+                    "a peer on this host is still copying, into memory that is no longer in use");
         }
         RegionFiles.delete(pages.file());
         giveSlot(regions, pages.slot());

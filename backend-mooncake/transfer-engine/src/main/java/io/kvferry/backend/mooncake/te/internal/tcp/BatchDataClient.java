@@ -200,7 +200,7 @@ public final class BatchDataClient extends DataClient {
         String why =
                 switch (code) {
                     case STALE_INCARNATION ->
-                            "it has started anew since its addresses were learned";
+                            "it has restarted since its addresses were learned";
                     case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
                     case PEER_REFUSED -> "the range is not inside one region it registered";
                     case CANCELLED -> "this attempt was given up before";

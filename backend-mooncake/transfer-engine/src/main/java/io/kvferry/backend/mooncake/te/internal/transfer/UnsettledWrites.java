@@ -177,7 +177,7 @@ final class UnsettledWrites {
                 fence(new Lane(wire), tokens);
                 return;
             } catch (ConnectException e) {
-                LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
+                LOG.debug("{} no longer has a listener: {}", peer.segmentName, e.toString());
                 return;
             } catch (KvFerryException e) {
                 if (e.code() != ErrorCode.STALE_INCARNATION && e.code() != ErrorCode.CLOSED) {
