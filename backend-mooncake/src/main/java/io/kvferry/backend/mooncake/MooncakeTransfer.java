@@ -74,7 +74,7 @@ final class MooncakeTransfer implements Transfer {
     private static void tell(Consumer<TransferOutcome> ended, TransferOutcome outcome) {
         try {
             ended.accept(outcome);
-        } catch (RuntimeException | Error e) { // those who wait for the completion are told
+        } catch (RuntimeException | Error e) { // the completion must be completed
             LoopReport.WARN.log(LOG, "the end of a transfer was not noted as a whole", e);
         }
     }

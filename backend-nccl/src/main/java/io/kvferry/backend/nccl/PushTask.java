@@ -47,7 +47,7 @@ final class PushTask {
         }
     }
 
-    /// Whether anybody is known who may take it.
+    /// Whether a receiver is known.
     boolean hasTaker() {
         lock.lock();
         try {

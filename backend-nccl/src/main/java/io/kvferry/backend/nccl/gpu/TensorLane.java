@@ -12,10 +12,10 @@ import org.jspecify.annotations.Nullable;
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.CompletableFuture;
 
-/// A communicator with one peer, over which whole tensors travel, one at a time: what vLLM's
+/// A communicator with one peer that transfers whole tensors, one at a time, as vLLM's
 /// P2pNcclEngine does with `ncclSend` and `ncclRecv`.
 ///
-/// After any exception but NO_MEMORY it is of no use any more; its owner closes it.
+/// After any exception but NO_MEMORY it is unusable, and its owner must close it.
 ///
 /// Threading: one thread, the owner, calls [#buffer], [#send], [#receive] and [#close], each of
 /// which waits for a bounded time; [#abandon] from any. The rest is confined to the loop.

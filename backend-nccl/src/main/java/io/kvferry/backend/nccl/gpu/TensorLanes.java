@@ -251,7 +251,7 @@ public final class TensorLanes implements AutoCloseable {
                 };
         try {
             var _ = Thread.ofPlatform().name(name + "-free").daemon(true).start(work);
-        } catch (OutOfMemoryError e) { // no thread is to be had
+        } catch (OutOfMemoryError e) { // no thread can be created
             LOG.warn("{}: a lane is freed on the GPU's own thread: {}", name, e.toString());
             work.run();
         }

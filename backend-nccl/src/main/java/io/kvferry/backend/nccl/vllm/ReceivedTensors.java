@@ -43,7 +43,7 @@ final class ReceivedTensors implements AutoCloseable {
     private boolean closed;
 
     /// @param mostBytes of the pool that may be occupied
-    /// @param stagedLimit how long a transfer is kept that nobody asks for
+    /// @param stagedLimit how long a transfer is kept without a request for it
     ReceivedTensors(
             TensorForm form, StagingPool pool, String owner, long mostBytes, Duration stagedLimit) {
         this.form = form;
@@ -232,7 +232,7 @@ final class ReceivedTensors implements AutoCloseable {
         } catch (RuntimeException | Error e) {
             outcome = Outcome.Failed.of(e);
         }
-        free(transfer); // before anybody hears that it is over
+        free(transfer); // before the end is reported
         load.use().finish(outcome);
     }
 
@@ -319,7 +319,7 @@ final class ReceivedTensors implements AutoCloseable {
 
     /// Ends what waits for too long.
     void reap() {
-        var why = new Failure(ErrorCode.TIMEOUT, "tensors are missing, or no request asked for them");
+        var why = new Failure(ErrorCode.TIMEOUT, "tensors are missing, or were not requested");
         endThose(transfer -> transfer.expiry.passed() ? why : null);
     }
 

@@ -226,8 +226,8 @@ final class ItemReferences {
         index.retain(item);
     }
 
-    /// The item could not be loaded: whoever needs it has to encode it. An encode engine keeps the
-    /// room for it, since it is reserved together with that of the requests' other items.
+    /// The item could not be loaded; requests that need it must encode it. An encode engine keeps
+    /// the room for it, since it is reserved together with that of the requests' other items.
     private void lost(EncoderIndex.Item item) {
         item.load = null;
         item.users.forEach(user -> user.mustEncode(item.hash));

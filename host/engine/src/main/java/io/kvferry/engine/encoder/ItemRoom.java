@@ -32,7 +32,7 @@ final class ItemRoom {
         this.references = references;
     }
 
-    /// A step is planned anew.
+    /// Starts the planning of a step.
     void beginStep() {
         shortOfRows = false;
     }
@@ -165,9 +165,9 @@ final class ItemRoom {
                 .collect(Collectors.toCollection(LinkedHashSet::new));
     }
 
-    /// Which items have to go for the others to have room once everybody else has ended: none if
-    /// possible, else those for which the request brings the content, else all of them, which then
-    /// have to be loaded.
+    /// Items that must be moved so that the others have room once all other requests have ended:
+    /// none if possible, else those for which the request brings the content, else all of them,
+    /// which must then be loaded.
     ///
     /// @return empty when there will never be room
     private Optional<Set<Item>> toMove(

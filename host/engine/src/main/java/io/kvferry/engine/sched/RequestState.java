@@ -73,7 +73,7 @@ public final class RequestState extends RequestLifecycle.Place implements Reques
     /// Whether the request got its blocks in the step that is being planned.
     boolean admitted;
 
-    /// Pool version at which the request could not be admitted; no use to try again before it
+    /// Pool version at which the request could not be admitted; a retry is pointless before it
     /// changes.
     long blockedAt = -1;
 

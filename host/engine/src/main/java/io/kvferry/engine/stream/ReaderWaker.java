@@ -115,7 +115,7 @@ public final class ReaderWaker implements AutoCloseable {
     private void start() {
         try {
             thread = Thread.ofPlatform().daemon().name("kvferry-reader-waker").start(this::run);
-        } catch (OutOfMemoryError e) { // no thread to be had; the next step tries again
+        } catch (OutOfMemoryError e) { // no thread can be created; the next step tries again
             LOG.warn("the scheduler thread wakes readers itself", e);
             wakeSome();
         }
@@ -175,7 +175,7 @@ public final class ReaderWaker implements AutoCloseable {
         return woken;
     }
 
-    /// Ends the thread. Everybody has an outcome by now, and whoever waits for one is woken with
+    /// Ends the thread. All requests have an outcome by now, and readers that wait are woken with
     /// it.
     @Override
     public void close() {

@@ -302,9 +302,9 @@ final class BootstrapRegistry {
                 : Optional.empty();
     }
 
-    /// A worker that the others of its engine do not know of: of a size or kind that they do not
-    /// have, or outside of it. Taking it would make the engine incomplete for everybody, or have
-    /// decoders ask it in a way that it does not understand.
+    /// Why a worker does not fit its engine: it has another size or kind, or is not part of it.
+    /// Empty if it fits. Accepting it would make the engine incomplete for all decoders, or have
+    /// them send it requests that it does not understand.
     private Optional<Occupied> misfit(Engine engine, WorkerRegistration registration, String from) {
         if (!engine.engineId.equals(registration.engineId())) {
             return Optional.empty();

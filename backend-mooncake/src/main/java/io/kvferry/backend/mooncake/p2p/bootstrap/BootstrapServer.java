@@ -243,7 +243,7 @@ public final class BootstrapServer implements AutoCloseable {
         }
     }
 
-    /// Why nobody can reach it, if that is so.
+    /// Why it cannot be reached; empty if it can.
     public Optional<String> trouble() {
         return http.trouble();
     }

@@ -238,7 +238,7 @@ public final class DecodeService implements AutoCloseable {
         return opensToAnybody(prefiller) && !fetch.ended() && endings.isExposed(fetch);
     }
 
-    /// Whether a load from this prefiller lets in whoever writes without a capability.
+    /// Whether a load from this prefiller admits writes without a capability.
     private boolean opensToAnybody(EngineEntry prefiller) {
         return plane.info().grants() && !requests.grants(prefiller);
     }
@@ -294,7 +294,7 @@ public final class DecodeService implements AutoCloseable {
         }
     }
 
-    /// Lets the blocks that are fetched be filled by the prefiller, and nothing else by anybody.
+    /// Lets the prefiller write the fetched blocks, and no peer anything else.
     private void openWindow(Fetch fetch, EngineEntry prefiller) {
         var extents = memory.extents(fetch.pull().blocks());
         switch (plane) {

@@ -191,7 +191,7 @@ final class EngineDirectory implements AutoCloseable {
             Consumer<Answer> first) {
         Consumer<Answer> tell =
                 answer -> {
-                    var waiters = waiting.remove(key); // the next one asks anew
+                    var waiters = waiting.remove(key); // the next load asks again
                     tell(first, answer);
                     if (waiters != null) {
                         waiters.forEach(waiter -> tell(waiter, answer));

@@ -143,7 +143,7 @@ final class FetchReads {
         }
     }
 
-    /// @param way the backend that carried it, empty where that is not told
+    /// @param way the backend that carried it, empty if unknown
     private void ended(Job job, TransferOutcome outcome, String way) {
         switch (outcome) {
             case TransferOutcome.Done _ -> {

@@ -78,18 +78,18 @@ public final class ReadWindow implements AutoCloseable {
     /// Receives the end of a read.
     @FunctionalInterface
     public interface Ended {
-        /// @param way name of the backend that carried it, empty where that is not told
+        /// @param way name of the backend that carried it, empty if unknown
         void ended(TransferOutcome outcome, String way);
     }
 
     /// Starts to read.
     ///
     /// @param ranges from remote to local addresses
-    /// @param then called once on a thread of the backend, when nothing of it touches a block
+    /// @param then called once on a thread of the backend, when nothing of the read touches a block
     /// @throws KvFerryException [ErrorCode#CANCELLED] once shut, [ErrorCode#PROTOCOL] for a range
-    ///   outside of the blocks of this load, [ErrorCode#BACKPRESSURE], or what the backend says;
+    ///   outside the blocks of this load, [ErrorCode#BACKPRESSURE], or a code of the backend;
     ///   nothing was started then
-    /// @throws OutOfMemoryError where nobody will hear of the end; [#close] awaits it
+    /// @throws OutOfMemoryError when `then` will not be called; [#close] waits for the end
     public void read(Source from, Ranges ranges, Deadline deadline, String tag, Ended then) {
         if (shut) {
             throw new KvFerryException(ErrorCode.CANCELLED, "the load has ended");

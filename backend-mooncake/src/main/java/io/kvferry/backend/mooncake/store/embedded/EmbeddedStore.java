@@ -259,8 +259,8 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
-    /// What failed for lack of memory may fail to be logged for the same reason: without this
-    /// thread nothing would ever be evicted again.
+    /// After an OutOfMemoryError logging may fail as well. That must not end this thread, or
+    /// nothing would be evicted any more.
     private static void report(Throwable failure) {
         try {
             LOG.error("store maintenance failed; it is retried", failure);
@@ -313,9 +313,9 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
-    /// Waits until no restart finds again what was removed before this call. Outside of all locks.
+    /// Waits until no restart can find what was removed before this call. Call it without locks.
     ///
-    /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
+    /// @return 0, or a code when that is not certain; the caller must then ask again
     int confirmRemovals() {
         int code = offloads.confirmRemovals();
         // A closed store no longer knows what its disk still holds, so it cannot confirm.

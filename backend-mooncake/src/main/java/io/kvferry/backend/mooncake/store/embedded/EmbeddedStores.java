@@ -248,7 +248,8 @@ public final class EmbeddedStores {
         }
     }
 
-    /// Closes a store at once, whoever uses it: they see misses and refused puts from then on.
+    /// Closes a store immediately, even if it is in use: its users then see misses and refused
+    /// puts.
     public static void closeNow(String name) {
         Shared shared;
         synchronized (STORES) {

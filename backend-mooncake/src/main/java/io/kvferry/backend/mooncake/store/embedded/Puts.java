@@ -52,7 +52,7 @@ final class Puts {
     /// Starts a put.
     ///
     /// @param pin whether the caller writes right away and unpins after that
-    /// @param begun gets the object, before anybody else can do anything with it
+    /// @param begun gets the object before any other thread can use it
     /// @return 0 or a code
     int start(
             EmbeddedClient client,

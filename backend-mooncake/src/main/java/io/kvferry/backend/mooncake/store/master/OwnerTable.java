@@ -35,11 +35,11 @@ final class OwnerTable {
 
     private record Entry(ListedOwner owner, long heard) {}
 
-    /// What users are told.
+    /// The list as sent to users.
     ///
     /// @param life differs for every life of the master
     /// @param version larger after every change
-    /// @param whole whether every owner that is alive has had the time to report itself
+    /// @param whole whether every running owner has had the time to report itself
     /// @param forgotten segments that are not listed whatever their owners report
     record Snapshot(
             long life,

@@ -39,7 +39,7 @@ final class OwnerCalls {
     private final TransferEngine engine;
     private final Duration putLimit;
 
-    /// @param putLimit after which puts that nobody ends are given up
+    /// @param putLimit after which puts that were not ended are given up
     OwnerCalls(TransferEngine engine, Duration putLimit) {
         this.engine = engine;
         this.putLimit = putLimit;

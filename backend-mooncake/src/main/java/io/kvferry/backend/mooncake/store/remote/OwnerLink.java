@@ -74,7 +74,7 @@ final class OwnerLink implements AutoCloseable {
         this.questions = new StoreQuestions("kvferry-store-user", address, secret);
     }
 
-    /// Opens the session if the owner is there now, and goes on trying if not.
+    /// Opens the session if the owner is reachable, and retries in the background if not.
     void start() {
         begin();
         Thread.ofPlatform().daemon().name("kvferry-store-life").start(new LastingLoop(this::live));

@@ -44,13 +44,13 @@ public final class StoreOwner implements AutoCloseable {
     private final StoreServer server;
     private final String address;
 
-    /// How an owner is set up.
+    /// Settings of an owner.
     ///
-    /// @param host address that users are told, and that it listens on
-    /// @param port on which it is asked; 0 for any
+    /// @param host address announced to users, on which it also listens
+    /// @param port of its requests; 0 for any
     /// @param bytes memory of the store
     /// @param store leases, eviction, checksums
-    /// @param sessionLimit after which a user that gives no sign of life is forgotten
+    /// @param sessionLimit after which a user that sends nothing is forgotten
     /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
     /// @param insecure whether other hosts may use it without a secret
     /// @param disk tier below the memory; empty for none

@@ -243,14 +243,14 @@ public final class DiskTier implements AutoCloseable {
         return rc != -BucketWriter.STALLED;
     }
 
-    /// A bucket is about to be deleted: called before its objects are given up, so that nobody who
-    /// no longer finds one of them takes it for gone for good.
+    /// A bucket is about to be deleted. Called before its objects are given up, so that a user who
+    /// no longer finds an object does not yet take it for removed for good.
     public void withdraw(Bucket bucket) {
         leftovers.add(bucket.id(), null);
     }
 
-    /// A copy is of no use any more. Called before its object can no longer be found, so that
-    /// [#confirmRemovals] of anybody waits for it; asks no disk.
+    /// A copy is obsolete. Called before its object can no longer be found, so that every
+    /// [#confirmRemovals] waits for it. Does no I/O.
     public void removed(DiskObject copy) {
         if (copy.bucket().holds(copy.index())) {
             leftovers.add(copy); // first: a removal that is not here is never noted on disk
@@ -313,7 +313,7 @@ public final class DiskTier implements AutoCloseable {
         return StoreCode.BUFFER_OVERFLOW.number();
     }
 
-    /// Whether a failed read says that the copy itself is of no use.
+    /// Whether a failed read means that the copy itself is lost.
     public static boolean isLost(int rc) {
         return rc == -Errno.ENOENT || rc == -Errno.EBADMSG || Errno.isMedium(-rc);
     }

@@ -60,7 +60,7 @@ public final class MetadataServer implements AutoCloseable {
         this.secret = secret;
     }
 
-    /// Starts a server that serves anybody; port 0 lets the system choose.
+    /// Starts a server without a secret, which serves any client; port 0 lets the system choose.
     ///
     /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
     public static MetadataServer start(String host, int port) {

@@ -51,7 +51,7 @@ public final class WorkerMain {
         this.events = new EventRelay(frames);
     }
 
-    /// Started by [ProcessWorkers]; of no use by hand.
+    /// Started by [ProcessWorkers], not by hand.
     public static void main(String[] args) throws IOException {
         var done = new CountDownLatch(1);
         Runtime.getRuntime()

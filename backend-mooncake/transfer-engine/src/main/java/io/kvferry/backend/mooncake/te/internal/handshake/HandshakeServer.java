@@ -134,8 +134,8 @@ public final class HandshakeServer implements AutoCloseable {
         }
     }
 
-    /// Cuts off the connection that has been open for longest, of the host that has most: a
-    /// handshake takes moments, and those who say nothing must not keep everybody else out.
+    /// Closes the oldest connection of the host that has most. A handshake takes moments, and
+    /// silent clients must not block all others.
     private void makeRoom(String newcomer) {
         FullPort.crowd(open.entrySet(), MOST_CONNECTIONS, newcomer, entry -> host(entry.getKey()))
                 .stream()

@@ -9,8 +9,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
-/// Everything that may be moving bytes at the moment, so that whoever takes memory away can cut it
-/// off.
+/// Everything that may be moving bytes at the moment, so that it can be aborted when memory is
+/// unregistered.
 public final class Holders {
     /// A piece of work that holds gates.
     public interface Holder {

@@ -9,10 +9,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
-/// The marks of this process in a peer's control page: whoever copies holds one and announces each
-/// copy in it, see [ControlPage].
+/// The marks of this process in a peer's control page. A thread that copies holds a mark and
+/// announces each copy in it, see [ControlPage].
 ///
-/// Threading: any thread; a mark belongs to whoever took it.
+/// Threading: any thread; a mark belongs to the thread that took it.
 public final class CopyMarks {
     private static final long LOOK_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
 

@@ -378,7 +378,7 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Lets no peer come any more. Whoever copies still can be waited for, until [#close].
+    /// Admits no more peers. Copies in progress can still be awaited until [#close].
     public void retire() {
         control.close();
         // A process may start another engine where this one's memory was.

@@ -179,7 +179,8 @@ final class DataConnection implements Runnable, Holders.Holder {
             return true;
         }
         if (wire.out.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {
-            // A peer may ask on and on; whoever takes memory away waits for what has been asked.
+            // A peer may send requests without a pause, but unregistering memory must wait only for
+            // requests in progress.
             wire.out.sendPieces();
             letGo();
         }
