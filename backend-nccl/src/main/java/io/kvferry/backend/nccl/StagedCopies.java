@@ -50,7 +50,7 @@ final class StagedCopies implements AutoCloseable {
             }
             from.copyTailTo(to);
             return new Outcome.Done(to.bytes());
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             return Outcome.Failed.of(e);
         } finally {
             running.decrementAndGet();

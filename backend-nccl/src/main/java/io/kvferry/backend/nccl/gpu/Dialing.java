@@ -137,7 +137,7 @@ final class Dialing {
                     link,
                     channel,
                     new Failure(ErrorCode.PEER_LOST, "receiver at " + target + ": " + e));
-        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+        } catch (RuntimeException | Error e) { // any failure must end the link
             notDialed(link, channel, Failure.of(e));
         }
     }

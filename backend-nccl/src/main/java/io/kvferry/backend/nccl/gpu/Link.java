@@ -221,7 +221,7 @@ final class Link {
                         LinkMessage.Welcome _ ->
                         throw LinkMessage.unexpected(message);
             }
-        } catch (RuntimeException | Error e) { // whatever it was, transfers must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfers
             fail(Failure.of(e));
         }
     }

@@ -145,7 +145,7 @@ final class LinkReceiver {
                                                     .formatted(batch.pieces().get(bad).part()));
                         }
                     } catch (RuntimeException
-                            | Error e) { // whoever waits for the blocks must be told
+                            | Error e) { // any failure must end the transfer
                         trouble = Failure.of(e);
                     } finally {
                         window.endCopy();

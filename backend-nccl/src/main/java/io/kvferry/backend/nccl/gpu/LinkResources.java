@@ -136,7 +136,7 @@ final class LinkResources {
     private void quietly(Runnable step) {
         try {
             step.run();
-        } catch (RuntimeException | Error e) { // the rest is freed all the same
+        } catch (RuntimeException | Error e) { // the rest must be freed as well
             LOG.warn("{}: ending the link with {}: {}", gpu.name(), peer, e.toString());
         }
     }

@@ -100,7 +100,7 @@ final class LinkSocket {
             return Failure.of(e);
         } catch (IOException e) {
             return new Failure(ErrorCode.PEER_LOST, "the control connection ended: " + e);
-        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+        } catch (RuntimeException | Error e) { // any failure must end the link
             return Failure.of(e);
         } finally {
             close();

@@ -213,7 +213,7 @@ public final class TensorLane implements AutoCloseable {
                 fail(new Failure(ErrorCode.TIMEOUT, peer + ": no communicator in time"));
             }
             return Pace.STEADY;
-        } catch (RuntimeException | Error e) { // the other lanes go on
+        } catch (RuntimeException | Error e) { // other lanes are not affected
             fail(Failure.of(e));
             return Pace.NONE;
         }

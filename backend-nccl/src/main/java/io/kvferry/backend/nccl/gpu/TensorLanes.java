@@ -260,7 +260,7 @@ public final class TensorLanes implements AutoCloseable {
     private void quietly(String peer, Runnable step) {
         try {
             step.run();
-        } catch (RuntimeException | Error e) { // the rest is freed all the same
+        } catch (RuntimeException | Error e) { // the rest must be freed as well
             LOG.warn("{}: ending the communicator with {}: {}", name, peer, e.toString());
         }
     }

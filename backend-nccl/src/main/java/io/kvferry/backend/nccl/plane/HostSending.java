@@ -119,7 +119,7 @@ final class HostSending implements DataPlane.Sending {
         DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
             outcome = carry();
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             LoopReport.WARN.log(LOG, "a sending has failed", e);
         }
         finish(outcome);

@@ -81,7 +81,7 @@ final class HostWindow implements DataPlane.Window {
         DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
             outcome = take(channel, memory, sums);
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             LoopReport.WARN.log(LOG, "a window has failed", e);
         }
         finish(outcome);

@@ -130,7 +130,7 @@ public final class JoinedPlane implements DataPlane {
         for (var plane : planes) {
             try {
                 plane.close();
-            } catch (KvFerryException e) { // the others close all the same
+            } catch (KvFerryException e) { // the others must be closed as well
                 if (first == null) {
                     first = e;
                 } else {

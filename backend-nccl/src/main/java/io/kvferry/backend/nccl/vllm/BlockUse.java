@@ -77,7 +77,7 @@ final class BlockUse {
         Outcome failed;
         try {
             failed = new Outcome.Failed(why);
-        } catch (OutOfMemoryError e) { // whoever waits must be told
+        } catch (OutOfMemoryError e) { // the waiting caller must be notified
             failed = Outcome.Failed.of(e);
         }
         finish(failed);

@@ -211,7 +211,7 @@ final class ListeningEnd implements SideChannel.Requests {
             caller.lane.receive(bytes);
             laneFits = true;
             store.arrived(slot, buffer.asSlice(0, bytes));
-        } catch (RuntimeException | Error e) { // whoever waits must be told
+        } catch (RuntimeException | Error e) { // the waiting caller must be notified
             var why = Failure.of(e);
             LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, why);
             store.failPut(transfer, caller.identity, why);

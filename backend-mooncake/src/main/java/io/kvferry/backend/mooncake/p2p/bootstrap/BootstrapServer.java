@@ -58,7 +58,7 @@ public final class BootstrapServer implements AutoCloseable {
     /// The answer to `/query` while the table stays as it is.
     private record Listing(long version, byte[] json) {}
 
-    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    @SuppressWarnings("NullAway.Init") // set before it is published
     private BootstrapServer(Optional<FleetSecret> secret, Optional<ReservedEngine> own) {
         this.secret = secret;
         this.registry = new BootstrapRegistry(System::nanoTime, own);

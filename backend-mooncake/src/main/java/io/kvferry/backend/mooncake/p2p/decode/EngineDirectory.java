@@ -232,7 +232,7 @@ final class EngineDirectory implements AutoCloseable {
                 if (!pause()) {
                     return;
                 }
-            } catch (InterruptedException e) { // nobody interrupts it
+            } catch (InterruptedException e) { // this thread is never interrupted
                 Thread.currentThread().interrupt();
                 return;
             } catch (RuntimeException | Error _) { // no memory for the pause either
@@ -310,7 +310,7 @@ final class EngineDirectory implements AutoCloseable {
             return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
         } catch (KvFerryException e) {
             return new Answer.NotFound(Failure.of(e));
-        } catch (RuntimeException | Error e) { // whoever waits must be told
+        } catch (RuntimeException | Error e) { // the waiting caller must be notified
             return new Answer.NotFound(Failure.of(e));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();

@@ -218,7 +218,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             });
             noted = true;
         } finally {
-            if (!noted) { // for lack of memory
+            if (!noted) { // after an OutOfMemoryError
                 room.give(asker.host(), cost);
             }
         }

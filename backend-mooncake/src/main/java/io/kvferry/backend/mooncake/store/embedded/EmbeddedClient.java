@@ -423,7 +423,7 @@ public final class EmbeddedClient implements Store, PutSessions {
             done = true;
         } finally {
             if (!done) {
-                removals.set(null); // else nobody would fill it
+                removals.set(null); // otherwise it would never be filled
             }
         }
     }

@@ -228,7 +228,7 @@ final class NativeTransfer implements EngineTransfer {
                             request.notification().get(),
                             request.deadline());
                     outcome.complete(done);
-                } catch (RuntimeException | Error e) { // whoever waits must be told
+                } catch (RuntimeException | Error e) { // the waiting caller must be notified
                     outcome.complete(new Failed(Failure.of(e), -1));
                 }
             });

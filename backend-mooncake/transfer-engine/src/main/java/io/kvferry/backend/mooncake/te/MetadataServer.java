@@ -55,7 +55,7 @@ public final class MetadataServer implements AutoCloseable {
     private final Optional<FleetSecret> secret;
     private HttpPort http;
 
-    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    @SuppressWarnings("NullAway.Init") // set before it is published
     private MetadataServer(Optional<FleetSecret> secret) {
         this.secret = secret;
     }

@@ -119,7 +119,7 @@ public final class HandshakeServer implements AutoCloseable {
         open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
         boolean begun = false;
         try {
-            if (closed) { // nobody would close it later
+            if (closed) { // nothing would close it later
                 throw new ClosedChannelException();
             }
             Thread.ofPlatform()

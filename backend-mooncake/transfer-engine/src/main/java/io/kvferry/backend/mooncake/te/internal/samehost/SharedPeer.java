@@ -276,7 +276,7 @@ public final class SharedPeer implements AutoCloseable {
             try {
                 idle |= marks.awaitIdle(Deadline.in(patience));
                 regions.close();
-            } finally { // also for lack of memory
+            } finally { // also after an OutOfMemoryError
                 if (idle) {
                     letGo();
                 }
@@ -293,7 +293,7 @@ public final class SharedPeer implements AutoCloseable {
         if (closes) {
             try {
                 regions.close();
-            } finally { // also for lack of memory
+            } finally { // also after an OutOfMemoryError
                 letGo();
             }
         }

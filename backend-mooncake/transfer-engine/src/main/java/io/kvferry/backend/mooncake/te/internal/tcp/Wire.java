@@ -281,7 +281,7 @@ public final class Wire implements AutoCloseable {
             socket.resetOnClose();
         } catch (IOException e) {
             LOG.debug("closed already, or never connected: {}", e.toString());
-        } finally { // also for lack of memory
+        } finally { // also after an OutOfMemoryError
             end();
         }
     }
@@ -314,7 +314,7 @@ public final class Wire implements AutoCloseable {
         } catch (IOException e) {
             LOG.debug("cannot be stopped: {}", e.toString());
         } finally {
-            if (!ending) { // also for lack of memory
+            if (!ending) { // also after an OutOfMemoryError
                 abort();
             }
         }

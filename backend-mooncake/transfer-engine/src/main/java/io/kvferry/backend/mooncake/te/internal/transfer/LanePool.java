@@ -248,7 +248,7 @@ final class LanePool {
     /// @param longest lanes idle for longer than this are closed
     void sweep(Duration shortest, Duration longest) {
         long now = System.nanoTime();
-        List<Lane> rested = new ArrayList<>(most); // all of them: none is lost for lack of memory
+        List<Lane> rested = new ArrayList<>(most); // sized for all: adding never allocates
         slots.forEach(lane -> {
             if (now - lane.restingSince >= shortest.toNanos() && slots.removeAny(lane)) {
                 rested.add(lane); // may have been used just now

@@ -426,7 +426,7 @@ public final class Peer {
                 }
             } finally {
                 opening.end(channel);
-                if (!connected) { // also for lack of memory
+                if (!connected) { // also after an OutOfMemoryError
                     channel.close();
                 }
             }

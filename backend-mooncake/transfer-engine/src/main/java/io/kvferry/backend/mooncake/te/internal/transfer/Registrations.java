@@ -170,7 +170,7 @@ public final class Registrations {
     private static void endUnowned(Registration registration) {
         try {
             registration.close();
-        } catch (RuntimeException e) { // others begin and end all the same
+        } catch (RuntimeException e) { // other registrations are not affected
             LOG.debug("a registration that did not begin has not ended", e);
         }
     }
@@ -242,7 +242,7 @@ public final class Registrations {
             publisher.changed();
             if (listed >= 0) {
                 shared.orElseThrow().unlist(listed, patience);
-                listed = -1; // somebody else's from now on
+                listed = -1; // the slot may be reused from now on
             }
             release.accept(region.sharedSlot);
             open.remove(this);
