@@ -259,8 +259,7 @@ final class P2pWorker implements WorkerConnector {
         }
         if (transfer.to() != PeerMessage.ANY_EPOCH && transfer.to() != epoch) {
             return Optional.of(
-                    new Failure(
-                            ErrorCode.STALE_INCARNATION, "the engine has restarted meanwhile"));
+                    new Failure(ErrorCode.STALE_INCARNATION, "the engine has restarted meanwhile"));
         }
         return shape.misfit(transfer.shape())
                 .map(reason -> new Failure(ErrorCode.INCOMPATIBLE, reason));

@@ -324,8 +324,7 @@ final class ReceiveService {
             drop(arrival);
             end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
-            loads.put(
-                    load.id(), arrival); // first: if this throws, the arrival stays unclaimed
+            loads.put(load.id(), arrival); // first: if this throws, the arrival stays unclaimed
             arrival.load = load;
             if (arrival.state == State.STAGED) {
                 arrival.expiry.cancel();

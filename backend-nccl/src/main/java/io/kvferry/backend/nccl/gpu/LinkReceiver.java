@@ -144,8 +144,7 @@ final class LinkReceiver {
                                             "checksum of part %d is wrong"
                                                     .formatted(batch.pieces().get(bad).part()));
                         }
-                    } catch (RuntimeException
-                            | Error e) { // any failure must end the transfer
+                    } catch (RuntimeException | Error e) { // any failure must end the transfer
                         trouble = Failure.of(e);
                     } finally {
                         window.endCopy();

@@ -62,8 +62,7 @@ final class FolderScheduler implements SchedulerConnector {
         if (!search.isDone()) {
             return ASK_AGAIN;
         }
-        searches.remove(
-                request.id()); // an answer is used once; the next lookup searches again
+        searches.remove(request.id()); // an answer is used once; the next lookup searches again
         return search.join();
     }
 

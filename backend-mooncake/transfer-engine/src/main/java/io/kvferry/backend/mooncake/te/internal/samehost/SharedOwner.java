@@ -253,8 +253,7 @@ public final class SharedOwner implements AutoCloseable {
                         ErrorCode.TIMEOUT,
                         "a peer on this host is stopped in the middle of a copy to shared memory that is being unregistered; do not reuse the memory");
             }
-            LOG.warn(
-                    "a peer on this host is still copying, into memory that is no longer in use");
+            LOG.warn("a peer on this host is still copying, into memory that is no longer in use");
         }
         RegionFiles.delete(pages.file());
         giveSlot(regions, pages.slot());

@@ -199,8 +199,7 @@ public final class BatchDataClient extends DataClient {
         ErrorCode code = ErrorCode.ofWire(wireCode).orElse(ErrorCode.PEER_REFUSED);
         String why =
                 switch (code) {
-                    case STALE_INCARNATION ->
-                            "it has restarted since its addresses were learned";
+                    case STALE_INCARNATION -> "it has restarted since its addresses were learned";
                     case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
                     case PEER_REFUSED -> "the range is not inside one region it registered";
                     case CANCELLED -> "this attempt was given up before";
