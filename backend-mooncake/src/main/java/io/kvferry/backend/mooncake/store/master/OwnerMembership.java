@@ -177,8 +177,8 @@ public final class OwnerMembership implements AutoCloseable {
         return listed;
     }
 
-    /// Unregisters the owner. Waits for the report in progress first, since a later report would
-    /// list the owner again. Idempotent.
+    /// Unregisters the owner. Waits for the report in progress first, for a bounded time and unless
+    /// interrupted, since a later report would list the owner again. Idempotent.
     @Override
     public void close() {
         lock.lock();
