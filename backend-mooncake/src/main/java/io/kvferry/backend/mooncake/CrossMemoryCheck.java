@@ -7,8 +7,8 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/// Whether processes of this user may copy between each other's memory. Only a second process could
-/// try it; here is what the kernel goes by.
+/// Whether the kernel lets processes of this user copy between each other's memory. Derived from
+/// the kernel's settings, since an actual attempt needs a second process.
 final class CrossMemoryCheck {
     private static final String WHAT = "cross memory attach";
     private static final String ELSE = "MooncakeConnector uses TCP within a host";

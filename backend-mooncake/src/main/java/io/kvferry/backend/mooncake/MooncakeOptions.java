@@ -165,7 +165,7 @@ final class MooncakeOptions {
         settings.put(
                 "stall-timeout-ms",
                 String.valueOf(Math.max(1, options.duration("stall_timeout").toMillis())));
-        // The contract's unregister waits for nobody.
+        // The SPI's unregister must not block: peers that still use the memory are cut off.
         settings.put("drain-timeout-ms", "1");
         settings.put("checksum", checksum(options));
         settings.put("shared-memory", String.valueOf(options.bool("shared_memory")));
@@ -197,8 +197,8 @@ final class MooncakeOptions {
                 Duration.ofSeconds(30));
     }
 
-    /// Where bytes may also go through shared memory, which nobody sums, the backend does not claim
-    /// to verify them, and a socket within a host need not either.
+    /// Copies through shared memory carry no checksum. If they are allowed, the backend does not
+    /// claim to verify bytes, and sockets within a host may skip the checksum as well.
     private static String checksum(OptionValues options) {
         return !options.bool("checksum")
                 ? "false"

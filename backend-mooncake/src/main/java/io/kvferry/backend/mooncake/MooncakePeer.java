@@ -110,7 +110,8 @@ final class MooncakePeer {
         section = newer;
     }
 
-    /// Whether it had another state. Takes no memory: without any, the change would be lost.
+    /// Returns whether the state changed. Allocates nothing, so that no change is lost when the
+    /// heap is full.
     boolean moveTo(PeerState next) {
         return state.getAndSet(next) != next;
     }

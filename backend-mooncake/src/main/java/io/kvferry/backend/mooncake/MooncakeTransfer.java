@@ -56,7 +56,7 @@ final class MooncakeTransfer implements Transfer {
 
     /// Called once, before the transfer starts.
     ///
-    /// @param ended told the outcome before anybody who waits for the completion
+    /// @param ended receives the outcome before the completion is completed
     void follow(Consumer<TransferOutcome> ended) {
         var _ =
                 transfer.outcome()
@@ -74,7 +74,7 @@ final class MooncakeTransfer implements Transfer {
     private static void tell(Consumer<TransferOutcome> ended, TransferOutcome outcome) {
         try {
             ended.accept(outcome);
-        } catch (RuntimeException | Error e) { // those who wait for the completion are told
+        } catch (RuntimeException | Error e) { // the completion must be completed
             LoopReport.WARN.log(LOG, "the end of a transfer was not noted as a whole", e);
         }
     }
@@ -138,7 +138,7 @@ final class MooncakeTransfer implements Transfer {
         return completion.isDone() ? Optional.of(completion.join()) : Optional.empty();
     }
 
-    /// Cancels again where it was cancelled before: that may have failed for lack of memory.
+    /// A repeated call cancels again, since the first attempt may have run out of memory.
     @Override
     public boolean cancel() {
         boolean cancels =

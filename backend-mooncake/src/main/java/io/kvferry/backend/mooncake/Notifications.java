@@ -9,9 +9,9 @@ import io.kvferry.spi.transfer.PeerId;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 
-/// Agents' notifications, which are bytes from a peer, in Mooncake's, which are two strings: the
-/// name is `agent#incarnation`, the message `kvferry:` and base64. Any other pair came from
-/// somebody who is not kvferry and is delivered as its text, from a peer of incarnation 0.
+/// Converts agents' notifications, which are bytes from a peer, to Mooncake's, which are two
+/// strings: the name is `agent#incarnation`, the message `kvferry:` and base64. Any other pair came
+/// from a sender other than kvferry and is delivered as its text, from a peer of incarnation 0.
 final class Notifications {
     /// Base64 must fit into a handshake frame of 1 MiB.
     static final int MOST_BYTES = 700_000;

@@ -23,7 +23,7 @@ final class Arrival {
     /// Who wants it, where that is known.
     P2pPlan.@Nullable Load load;
 
-    /// Where it lies, of one that came before its load.
+    /// Where it is staged, if it was pushed before its load.
     StagedBlocks.@Nullable Lease staged;
 
     /// While it is being received.

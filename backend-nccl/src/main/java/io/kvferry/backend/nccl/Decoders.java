@@ -26,7 +26,7 @@ final class Decoders {
     /// Of those that have granted something.
     private final Remembered<String, Long> epochs = Remembered.byText();
 
-    /// Until when nothing is pushed there, since the last push found no taker in time.
+    /// Decoders that get no pushes until then, since their last push was not accepted in time.
     private final Remembered<String, Deadline> stalled = Remembered.byText();
 
     Decoders(RankParts own) {
@@ -55,7 +55,7 @@ final class Decoders {
                 new PeerMessage.Unused(transfer, own.epoch(), grant),
                 new Reply(answer -> {
                     if (!(answer instanceof PeerMessage.Sent)) {
-                        LOG.debug("{} waits for {} in vain: {}", endpoint, transfer, answer);
+                        LOG.debug("{} not told that {} is unused: {}", endpoint, transfer, answer);
                     }
                 }));
     }
@@ -73,7 +73,7 @@ final class Decoders {
     void refused(String endpoint, PeerMessage.Refused refusal) {
         var code = refusal.failure().code();
         if (code == ErrorCode.STALE_INCARNATION) {
-            epochs.remove(endpoint); // started anew: the next offer reaches it
+            epochs.remove(endpoint); // restarted: the next offer reaches it
         } else if (code == ErrorCode.TIMEOUT) {
             tooSlow(endpoint); // the end of this wait may come before that of the step's
         }

@@ -33,17 +33,17 @@ sealed interface HandOver {
     /// Its prompt was computed elsewhere.
     record Receive(String transfer, Peer prefiller) implements HandOver {}
 
-    /// Reads what requests say, and writes what the decoder's request is to say.
+    /// Reads the transfer parameters of requests, and writes those of the decoder's request.
     ///
-    /// On a prefiller: `do_remote_decode`, and where they are known `transfer_id` and
-    /// `decode_addrs` (one address for each rank) or `decode_addr` (that of rank 0; rank k listens
-    /// on the k-th port after it). On a decoder: `do_remote_prefill`, `transfer_id`,
-    /// `prefill_addrs` or `prefill_addr`, and `prefill_epoch` and `kvferry_namespace` as the
-    /// prefiller answered them. Without the two flags the id of the request says it, in the form of
-    /// vLLM's proxy, with the position of the prompt in its call.
+    /// On a prefiller: `do_remote_decode`, and if known `transfer_id` and `decode_addrs` (one
+    /// address for each rank) or `decode_addr` (that of rank 0; rank k listens on the k-th port
+    /// after it). On a decoder: `do_remote_prefill`, `transfer_id`, `prefill_addrs` or
+    /// `prefill_addr`, and `prefill_epoch` and `kvferry_namespace` as the prefiller returned them.
+    /// Without the two flags the hand-over is taken from the request id, in the form of vLLM's
+    /// proxy, with the position of the prompt in its call.
     ///
-    /// With protocol 0 the id alone says it, and the transfer is what vLLM's engines call the
-    /// request.
+    /// With protocol 0 it is always taken from the request id, and the transfer has the name that
+    /// vLLM's engines give the request.
     final class Reader {
         private static final String NAMESPACE = "kvferry_namespace";
         private static final String EPOCH = "prefill_epoch";

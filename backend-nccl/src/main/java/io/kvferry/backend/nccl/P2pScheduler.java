@@ -101,10 +101,10 @@ final class P2pScheduler implements SchedulerConnector {
         requests.put(request.id(), tracked);
     }
 
-    /// Messages of protocol 0 do not say which prompt a tensor is of. A client may use an id again:
-    /// the first prompt has it, and another one is neither sent nor fetched. Of equal prompts (`n`
-    /// completions of one) the first request has it until it ends: two of them would put each layer
-    /// twice.
+    /// Messages of protocol 0 do not say which prompt a tensor belongs to. If a client reuses an
+    /// id, the first prompt keeps it, and another prompt is neither sent nor fetched. Of equal
+    /// prompts (`n` completions of one) the first request keeps it until it ends: two requests
+    /// would put each layer twice.
     private HandOver withOnePrompt(HandOver handOver, RequestView request) {
         var transfer =
                 switch (handOver) {
@@ -171,15 +171,15 @@ final class P2pScheduler implements SchedulerConnector {
                             tails(blocks, load.fromToken(), load.toToken())));
             tracked.received = true;
         } else if (!tracked.promised) {
-            // A promise that another connector was preferred to may still be called in; `finish`
-            // releases it then.
+            // When another connector was preferred, this promise may still be used later; otherwise
+            // `finish` releases it.
             release(tracked, receive);
         }
     }
 
-    /// Whether the last block of the load is that of the prompt in every group. Both sides count
-    /// from there, so the wire has no way to ask for a piece in the middle, which is what a
-    /// composite asks for that fills the gap another connector left.
+    /// Whether the load ends with the prompt's last block in every group. Both sides count blocks
+    /// from the end, so the wire cannot express a range in the middle, as a composite requests it
+    /// to fill a gap left by another connector.
     private boolean endsWithPrompt(RequestView request, LoadAssignment load) {
         for (var group : context.engine().cache().groups()) {
             int tokens = group.blockTokens();

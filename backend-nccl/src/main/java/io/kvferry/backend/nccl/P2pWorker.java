@@ -133,7 +133,7 @@ final class P2pWorker implements WorkerConnector {
         boolean nccl = plane.kind().contains("nccl");
         outbox.record(Stats.gauge("p2p_nccl_planes", nccl ? 1 : 0));
         if (!nccl && settings.ncclChannels() > 0) {
-            LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
+            LOG.info("{}: nccl_num_channels has no effect on the host plane", context.instance());
         }
         LOG.info(
                 "{} rank {}: {} layers, {} over the {} plane, at {}",
@@ -221,8 +221,8 @@ final class P2pWorker implements WorkerConnector {
         }
     }
 
-    /// Peers of protocol 0 move tensors over NCCL, which the host plane does not: they hear that
-    /// there is no memory, or no such tensor, and go on.
+    /// Protocol 0 moves tensors over NCCL, which the host plane cannot. Its peers are told that
+    /// there is no memory, or no such tensor, and continue without.
     private void answerVllm(SideChannel.Asker asker, byte[] message) {
         try {
             var request = VllmMessage.decode(message);
@@ -241,7 +241,7 @@ final class P2pWorker implements WorkerConnector {
         }
     }
 
-    /// Why a text of a peer is no transfer id.
+    /// Why a string from a peer is not a valid transfer id; empty if it is.
     static Optional<Failure> misfit(String transfer) {
         return transfer.isEmpty() || transfer.length() > MOST_ID
                 ? Optional.of(
@@ -251,7 +251,7 @@ final class P2pWorker implements WorkerConnector {
                 : Optional.empty();
     }
 
-    /// Why a transfer that a peer speaks of is none for this rank.
+    /// Why a transfer named by a peer is not for this rank; empty if it is.
     static Optional<Failure> misfit(PeerMessage.Transfer transfer, long epoch, CacheShape shape) {
         var noId = misfit(transfer.id());
         if (noId.isPresent()) {
@@ -259,8 +259,7 @@ final class P2pWorker implements WorkerConnector {
         }
         if (transfer.to() != PeerMessage.ANY_EPOCH && transfer.to() != epoch) {
             return Optional.of(
-                    new Failure(
-                            ErrorCode.STALE_INCARNATION, "the engine was started anew meanwhile"));
+                    new Failure(ErrorCode.STALE_INCARNATION, "the engine has restarted meanwhile"));
         }
         return shape.misfit(transfer.shape())
                 .map(reason -> new Failure(ErrorCode.INCOMPATIBLE, reason));

@@ -20,13 +20,13 @@ import org.slf4j.LoggerFactory;
 
 import java.util.List;
 
-/// Which data planes a worker has, by option `data_plane`:
+/// Chooses the data planes of a worker, by option `data_plane`:
 ///
 /// ```
 /// tcp    TCP
 /// host   copies by the kernel between processes of one host, else TCP
-/// nccl   NCCL, and nothing where it is not to be had: BAD_CONFIG
-/// auto   nccl and host; host alone where NCCL is not to be had
+/// nccl   NCCL only; BAD_CONFIG if it is not available
+/// auto   nccl and host; host alone if NCCL is not available
 /// ```
 ///
 /// Threading: any thread; no state.
@@ -47,9 +47,9 @@ final class PlaneChoice {
 
     private PlaneChoice() {}
 
-    /// @param host what peers are told
-    /// @param bindHost what ports listen on
-    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is demanded and not to be had
+    /// @param host announced to peers
+    /// @param bindHost address that ports listen on
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is required and not available
     static DataPlane open(P2pSettings settings, int rank, String host, String bindHost) {
         if (settings.dataPlane() == Kind.HOST || settings.dataPlane() == Kind.TCP) {
             return new JoinedPlane(List.of(openHost(settings, rank, host, bindHost)));
@@ -76,9 +76,9 @@ final class PlaneChoice {
         }
     }
 
-    /// What protocol 0 moves tensors with.
+    /// Opens the transport for tensors of protocol 0.
     ///
-    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is not to be had, with the reason
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is not available, with the reason
     static TensorLanes openLanes(P2pSettings settings, int rank) {
         if (settings.dataPlane() == Kind.HOST || settings.dataPlane() == Kind.TCP) {
             throw new KvFerryException(

@@ -59,8 +59,8 @@ final class Prefillers {
         return true;
     }
 
-    /// The prefiller need not hold the transfer any more. Nothing is done about one that does not
-    /// hear it: its hold expires.
+    /// Tells the prefiller that it need not hold the transfer any more. Best effort: if the message
+    /// is lost, the hold expires.
     void release(String transfer, P2pPlan.Peer prefiller) {
         P2pScheduler.address(prefiller, own.rank())
                 .ifPresent(address ->

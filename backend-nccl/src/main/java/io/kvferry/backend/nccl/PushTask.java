@@ -47,7 +47,7 @@ final class PushTask {
         }
     }
 
-    /// Whether anybody is known who may take it.
+    /// Whether a receiver is known.
     boolean hasTaker() {
         lock.lock();
         try {
@@ -57,8 +57,8 @@ final class PushTask {
         }
     }
 
-    /// It is being sent. One that was given up meanwhile is aborted before it may send anything:
-    /// its blocks may be another request's by now.
+    /// Sending has started. If the push was given up meanwhile, it is aborted before it sends
+    /// anything, since its blocks may belong to another request by now.
     void begun(DataPlane.Sending begun) {
         boolean stop;
         lock.lock();
@@ -125,7 +125,7 @@ final class PushTask {
         }
     }
 
-    /// Nothing of it is read any more.
+    /// The blocks of this push are no longer read.
     void ended(DataPlane.Outcome outcome) {
         lock.lock();
         try {

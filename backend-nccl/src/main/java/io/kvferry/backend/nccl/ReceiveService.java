@@ -24,7 +24,7 @@ import java.util.Objects;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
-/// What one rank is to decode: loads, and what was pushed before its load.
+/// The transfers that one rank receives: loads, and pushes that arrived before their load.
 ///
 /// A transfer goes through these states:
 ///
@@ -36,8 +36,9 @@ import java.util.function.Consumer;
 ///           offer that comes meanwhile is granted the same     -> gone
 /// ```
 ///
-/// A load whose push fails while STAGING pulls; one whose pull fails for a reason that may pass
-/// pulls once more. Every load ends once, and its prefiller hears when it need not hold anything.
+/// If the push fails while STAGING, its load pulls instead. A pull that fails for a transient
+/// reason is repeated once. Every load ends once, and its prefiller is told when it need not hold
+/// the transfer.
 ///
 /// Threading: confined to the loop; public methods post to it.
 final class ReceiveService {
@@ -52,10 +53,10 @@ final class ReceiveService {
     private final Map<TransferId, Arrival> loads = new HashMap<>();
     private final Remembered<TransferId, Boolean> revoked = Remembered.transfers();
 
-    /// Transfers that nobody here wants any more.
+    /// Transfers that this rank no longer needs.
     private final Remembered<String, Boolean> finished = Remembered.byText();
 
-    // Made ahead, for where there is no memory.
+    // Preallocated, for use when memory has run out.
 
     private final BiConsumer<P2pPlan.Load, Failure> failing = this::fail;
     private final BiConsumer<P2pPlan.Load, Failure> ending = this::end;
@@ -123,7 +124,7 @@ final class ReceiveService {
         if (arrival != null) {
             answerKnown(asker, arrival, transfer);
         } else if (finished.contains(transfer.id())) {
-            refuse(asker, new Failure(ErrorCode.CANCELLED, "nobody here wants it any more"));
+            refuse(asker, new Failure(ErrorCode.CANCELLED, "no longer needed here"));
         } else {
             stage(asker, transfer);
         }
@@ -184,15 +185,15 @@ final class ReceiveService {
                                     arrival.staged.placement(),
                                     Deadline.in(own.settings().transferLimit()),
                                     outcome -> own.loop().post(staged, outcome));
-            // A sender comes at once, or has given up the step by then: its load is to pull
-            // instead.
+            // A sender connects soon, or has given up the step by then. After this time the load
+            // pulls.
             arrival.expiry =
                     own.channel()
                             .after(
                                     own.settings().pushLimit().multipliedBy(2),
                                     () -> own.loop().post(withdrawing, arrival));
             asker.answer(granted(grant, arrival.counts()));
-        } catch (RuntimeException | Error e) { // no room or no memory; nobody knows the grant
+        } catch (RuntimeException | Error e) { // no room or no memory; the grant was never sent
             if (arrival.window == null) {
                 forget(arrival);
             } else {
@@ -208,7 +209,8 @@ final class ReceiveService {
         }
     }
 
-    /// Staging memory goes back also where there is no memory to go on.
+    /// Staging memory is released even if handling the outcome fails, for example because memory
+    /// has run out.
     private void onStaged(Arrival arrival, Outcome outcome) {
         try {
             goOn(arrival, outcome);
@@ -266,7 +268,7 @@ final class ReceiveService {
         }
     }
 
-    /// Nobody will load it.
+    /// Discards an arrival that has no load and will not get one.
     private void drop(Arrival arrival) {
         if (arrival.window != null) {
             arrival.unwanted = true;
@@ -276,7 +278,8 @@ final class ReceiveService {
         }
     }
 
-    /// Nothing of it is in flight: its staging memory goes back. Needs no memory.
+    /// Removes an arrival with nothing in flight and releases its staging memory. Allocates
+    /// nothing.
     private void forget(Arrival arrival) {
         arrival.expiry.cancel();
         arrivals.remove(arrival.transfer(), arrival);
@@ -321,8 +324,7 @@ final class ReceiveService {
             drop(arrival);
             end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
-            loads.put(
-                    load.id(), arrival); // first: where this throws, nobody has claimed the arrival
+            loads.put(load.id(), arrival); // first: if this throws, the arrival stays unclaimed
             arrival.load = load;
             if (arrival.state == State.STAGED) {
                 arrival.expiry.cancel();
@@ -409,7 +411,7 @@ final class ReceiveService {
                                     own.blocks().tails(load.blocks(), counts),
                                     Deadline.in(prefillers.pullLimit()),
                                     own.onLoop(outcome -> onInPlace(arrival, outcome)));
-        } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
+        } catch (RuntimeException | Error e) { // such as no memory; the grant was never sent
             if (begun != null) {
                 forget(begun);
             }

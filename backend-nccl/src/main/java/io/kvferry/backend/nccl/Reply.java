@@ -9,11 +9,12 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.util.function.Consumer;
 
-/// Takes the one answer to a request. What is no answer, and the loss of the peer, are refusals.
+/// Receives the one answer to a request. An invalid answer and the loss of the peer are reported as
+/// refusals.
 ///
 /// @param taker called once, on a thread of the side channel
 record Reply(Consumer<PeerMessage> taker) implements SideChannel.Answers {
-    /// Made ahead, for where there is no memory.
+    /// Preallocated, for use when memory has run out.
     private static final PeerMessage NOT_HEARD =
             new PeerMessage.Refused(
                     PeerMessage.ANY_EPOCH,
@@ -36,7 +37,8 @@ record Reply(Consumer<PeerMessage> taker) implements SideChannel.Answers {
                 "answer of the peer: " + e.getMessage());
     }
 
-    /// A lost peer has no epoch, which tells it apart from one that refused.
+    /// Reported with [PeerMessage#ANY_EPOCH], which distinguishes a lost peer from one that
+    /// refused.
     @Override
     public void onLost(Failure failure) {
         taker.accept(lost(failure));

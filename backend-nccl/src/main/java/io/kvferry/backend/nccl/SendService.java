@@ -22,16 +22,16 @@ import java.util.Map;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
-/// What one rank prefilled: pushes in their step, holds until the decoder has fetched them, pulls
-/// that came before either.
+/// The transfers that one rank sends: pushes during their step, holds until the decoder has fetched
+/// them, and pulls that arrive before either.
 ///
-/// A transfer goes through these states, in this order, of which it may leave some out:
+/// A transfer goes through these states in this order; some may be skipped:
 ///
 /// ```
-/// waiting pull   a decoder asks for what is not there yet; it hears nothing until the next state
+/// waiting pull   requested by a decoder before it exists; answered in the next state
 /// push           offered to the decoder, or granted by its pull; ends with the step
 /// hold           the engine keeps the blocks; sent when pulled
-/// ended          why stands in `ended`; later pulls hear it
+/// ended          `ended` has the reason, with which later pulls are answered
 /// ```
 ///
 /// Threading: confined to the loop; public methods post to it.
@@ -92,7 +92,7 @@ final class SendService implements StepPushes.Pushes {
         }
     }
 
-    /// The step of a push is over, and nobody has asked for it.
+    /// Gives a push up that was not requested before the end of its step.
     @Override
     public void giveUp(PushTask task) {
         task.giveUp();
@@ -376,7 +376,7 @@ final class SendService implements StepPushes.Pushes {
             } else {
                 sending.commit();
             }
-        } catch (RuntimeException | Error e) { // as above; its end is told when it reads no block
+        } catch (RuntimeException | Error e) { // as above; reported once no block is read any more
             sending.abort();
             LoopReport.WARN.log(LOG, "sending {} is given up", source.transfer(), e);
         }
@@ -419,7 +419,7 @@ final class SendService implements StepPushes.Pushes {
         endHold(source, new Completion.Failed(lost, List.of()), lost);
     }
 
-    /// Once for each pull: what follows may lack memory, and is done again then.
+    /// Answers each pull once. Later steps may run out of memory and be repeated.
     private void reply(Source source, PeerMessage message) {
         var asker = source.asker;
         if (asker != null && !source.answered) {
@@ -428,7 +428,7 @@ final class SendService implements StepPushes.Pushes {
         }
     }
 
-    /// Tells the step also where there is no memory for the rest.
+    /// Notifies the step even if there is no memory for the rest.
     private void endPush(Source source, Outcome outcome) {
         sources.remove(source.transfer(), source);
         try {

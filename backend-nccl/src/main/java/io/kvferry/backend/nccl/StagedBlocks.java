@@ -78,10 +78,10 @@ final class StagedBlocks {
         }
     }
 
-    /// Room for that many blocks per group.
+    /// Allocates room for that many blocks per group.
     ///
-    /// @throws KvFerryException [ErrorCode#NO_MEMORY], [ErrorCode#UNAVAILABLE] where the host has
-    ///   no pool, [ErrorCode#INVALID_REQUEST] for counts that are no counts
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY], [ErrorCode#UNAVAILABLE] when the host has no
+    ///   pool, [ErrorCode#INVALID_REQUEST] for invalid counts
     Lease take(int[] counts) {
         if (counts.length != blocks.groups()) {
             throw new KvFerryException(

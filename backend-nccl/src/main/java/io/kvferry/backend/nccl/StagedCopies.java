@@ -30,10 +30,10 @@ final class StagedCopies implements AutoCloseable {
         this.executor = executor;
     }
 
-    /// Copies the last blocks of each part of `from` to where `to` says.
+    /// Copies the last blocks of each part of `from` to `to`.
     ///
-    /// @param end told once, on the thread that copied or on this one, unless the executor is
-    ///   closed first
+    /// @param end called once, on the thread that copied or on this one; not called if the executor
+    ///   is closed before the copy starts
     void copy(Placement from, Placement to, Consumer<Outcome> end) {
         try {
             executor.execute(() -> end.accept(run(from, to)));
@@ -50,7 +50,7 @@ final class StagedCopies implements AutoCloseable {
             }
             from.copyTailTo(to);
             return new Outcome.Done(to.bytes());
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             return Outcome.Failed.of(e);
         } finally {
             running.decrementAndGet();

@@ -40,7 +40,7 @@ final class StepPushes {
         /// Begins to push; what may be sent is said to the task.
         PushTask push(P2pPlan.Push plan);
 
-        /// The step of a push is over, and nobody has asked for it.
+        /// Called for a push that was not requested before the end of its step.
         void giveUp(PushTask task);
 
         /// A push was given up because it took too long.
@@ -58,9 +58,9 @@ final class StepPushes {
         waitLeft = settings.pushLimit();
     }
 
-    /// The first `parts` layers are computed. With PUT the model waits for what is sent of them, as
-    /// long as the step may; after that the pushes go on as with PUT_ASYNC, so that one that is
-    /// slow costs no other its time.
+    /// The first `parts` layers are computed. With PUT this waits until they are sent, within the
+    /// time limit of the step; after the limit pushes continue as with PUT_ASYNC, so that a slow
+    /// push does not delay the others.
     void saved(int parts) {
         if (pushes.isEmpty()) {
             return;

@@ -57,7 +57,8 @@ final class WaitingPulls {
         this.limit = limit;
     }
 
-    /// Keeps a pull, in the place of one that waits for the same transfer, or refuses it.
+    /// Queues a pull. It replaces a waiting pull of the same transfer, which is refused, and is
+    /// itself refused when there is no room.
     void await(Asked asked) {
         var transfer = asked.pull.transfer().id();
         refuse(transfer, new Failure(ErrorCode.ALREADY_ACTIVE, "pulled again"));
@@ -118,7 +119,8 @@ final class WaitingPulls {
         }
     }
 
-    /// The one that waits for this transfer, if there is one; it waits no more. Needs no memory.
+    /// Removes and returns the pull that waits for this transfer, if there is one. Allocates
+    /// nothing.
     @Nullable Asked take(String transfer) {
         var waiting = pulls.remove(transfer);
         if (waiting == null) {
@@ -129,7 +131,7 @@ final class WaitingPulls {
         return waiting.asked;
     }
 
-    /// Refuses the one that waits for this transfer, if there is one.
+    /// Refuses the pull that waits for this transfer, if there is one.
     void refuse(String transfer, Failure failure) {
         var asked = take(transfer);
         if (asked != null) {

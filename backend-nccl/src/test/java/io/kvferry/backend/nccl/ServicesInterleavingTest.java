@@ -22,10 +22,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.LongFunction;
 
-/// The two services of a rank under everything that the engine, the peers and the plane do to them,
-/// in random order. The oracle: every hold and every load completes once; none is over while the
-/// plane may use its blocks; every push ends; whoever asks hears one answer at most; no staging
-/// memory stays.
+/// The two services of a rank with all actions of the engine, the peers and the plane, in random
+/// order. The oracle: every hold and every load completes once, and never while the plane may use
+/// its blocks; every push ends; every request gets at most one answer; no staging memory is leaked.
 class ServicesInterleavingTest {
     private static final int SEEDS = 100;
 

@@ -53,7 +53,7 @@ final class Cluster implements AutoCloseable {
 
     /// A child and where it listens.
     record Member(String name, ChildJvm process, URI url) {
-        /// Whether it is no engine and no router.
+        /// Whether it is a process of the store, neither an engine nor the router.
         boolean isOfStore() {
             return name.startsWith(OWNER) || name.equals(MASTER);
         }

@@ -37,7 +37,7 @@ public final class Demo {
     private static final int BLOCKS = 1024;
     private static final int USERS = 2;
 
-    /// Behind the names of engines that took the place of killed ones.
+    /// Suffix of the names of engines that replaced killed ones.
     private static final String SECOND_LIFE = "-again";
 
     private final Settings settings;
@@ -65,7 +65,7 @@ public final class Demo {
             Optional<Path> pluginFolder,
             boolean keep) {}
 
-    /// @param progress told what the demo is doing
+    /// @param progress receives what the demo is doing
     public Demo(Settings settings, Progress progress) {
         this.settings = settings;
         this.progress = progress;
@@ -93,7 +93,7 @@ public final class Demo {
             throwIfInterrupted();
             throw FileTrouble.exception("cannot find a free port", e);
         } catch (RuntimeException e) {
-            throwIfInterrupted(); // the failure follows from the children having been stopped
+            throwIfInterrupted(); // a consequence of stopping the children
             throw e;
         } finally {
             cleanUp(work);
@@ -142,7 +142,7 @@ public final class Demo {
         }
     }
 
-    /// Progress of work whose result is of no use when `other` fails: it ends with that failure.
+    /// Progress of work whose result is not needed if `other` fails: ends it with that failure.
     static Progress unlessFailed(Future<?> other, Progress progress) {
         return new Progress() {
             @Override
@@ -160,9 +160,9 @@ public final class Demo {
         };
     }
 
-    /// Sends all prompts through the router, and reads what the engines tell then.
+    /// Sends all prompts through the router, then reads the engines' metrics.
     ///
-    /// @param life behind the names of the engines
+    /// @param life suffix of the engines' names
     private List<Sample> send(
             Cluster running, List<Turn> turns, String life, Map<String, InstanceFigures> figures)
             throws InterruptedException {

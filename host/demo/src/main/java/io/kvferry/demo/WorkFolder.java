@@ -16,8 +16,8 @@ import java.nio.file.SimpleFileVisitor;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The temporary folder of a run. Nothing is made in it any more once it is being deleted, so a
-/// signal that comes while the run starts leaves no folder.
+/// The temporary folder of a run. Once deletion has started nothing is created in it, so that a
+/// signal during the start leaves no folder behind.
 ///
 /// Threading: any thread.
 final class WorkFolder {
@@ -75,7 +75,7 @@ final class WorkFolder {
         }
     }
 
-    /// Deletes it with all that is in it, once nobody writes there any more.
+    /// Deletes the folder with its contents. Call it once no process writes there any more.
     void delete() {
         try {
             Files.walkFileTree(path, new Deletion());

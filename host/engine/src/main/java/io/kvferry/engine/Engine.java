@@ -100,23 +100,23 @@ public final class Engine implements AutoCloseable {
         return this;
     }
 
-    /// Queues a request.
+    /// Queues a request. Any thread; does not block.
     ///
     /// @throws KvFerryException INVALID_REQUEST when it can never run (longer than the context or
     ///   the pool), BACKPRESSURE when the engine is full, CLOSED after [#close], UNAVAILABLE when
-    ///   the workers are gone
+    ///   the engine has lost its workers for good
     public RequestHandle submit(GenerationRequest request) {
         return core.submit(request);
     }
 
-    /// Generates two tokens behind a prompt of its own, so that a client's first request does not
-    /// wait until the classes of scheduler, ranks and runner are loaded. The prompt is shorter than
-    /// a block, and nothing of it is cached, saved or handed over. [#stats] count it. Before that
-    /// it hashes the blocks of long prompts on the calling thread, for some tens of milliseconds.
-    /// After [#start].
+    /// Warms the engine up. Generates two tokens after a prompt of its own, so that a client's
+    /// first request does not wait for class loading in scheduler, ranks and runner. The prompt is
+    /// shorter than a block, and nothing of it is cached, saved or handed over; [#stats] counts it.
+    /// Before that, hashes the blocks of long prompts on the calling thread, for some tens of
+    /// milliseconds. Call it after [#start].
     ///
-    /// @return whether it was done before the deadline; false also where blocks are too short, and
-    ///   of an engine that only encodes
+    /// @return whether it ended before the deadline; false also if blocks are too short, and for an
+    ///   engine that only encodes
     public boolean warmUp(Deadline limit) {
         int tokens = Math.min(WARM_UP_TOKENS, cache.groups().getFirst().blockTokens() - 2);
         if (tokens < 1) {
@@ -134,7 +134,7 @@ public final class Engine implements AutoCloseable {
             }
             return outcome.orElse(null) instanceof Outcome.Finished;
         } catch (KvFerryException e) {
-            return false; // a client that asks for the same is told why
+            return false; // a client's request fails with the same reason
         }
     }
 
@@ -149,7 +149,7 @@ public final class Engine implements AutoCloseable {
 
     /// Runs one step on the calling thread; only without [#start].
     ///
-    /// @return whether another step is due at once: false when the engine is idle or everything
+    /// @return whether to run another step immediately; false when the engine is idle or everything
     ///   waits
     public boolean step() {
         if (thread != null) {
@@ -168,7 +168,7 @@ public final class Engine implements AutoCloseable {
         core.listen(listener);
     }
 
-    /// Tells how requests get on. Set before [#start].
+    /// Sets the listener for the progress of requests. Before [#start].
     public void onProgress(RequestListener listener) {
         core.listen(listener);
     }
@@ -214,8 +214,8 @@ public final class Engine implements AutoCloseable {
         core.checkInvariants();
     }
 
-    /// Requests, transfers and the encoder cache in lines of text, to find out what an engine that
-    /// does not go on waits for. Without [#start], on the thread that steps.
+    /// Describes requests, transfers and the encoder cache in lines of text, to diagnose what a
+    /// stalled engine waits for. Without [#start], call it on the thread that steps.
     public String describe() {
         return core.describe();
     }

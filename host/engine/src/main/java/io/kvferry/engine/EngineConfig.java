@@ -198,9 +198,10 @@ public final class EngineConfig {
         return this;
     }
 
-    /// How long a hold, or a transfer whose revocation is not answered, may keep requests from
-    /// running; 5 s by default. One that lacks the blocks of older holds only is refused with
-    /// BACKPRESSURE, one that cannot do without unanswered ones fails with TIMEOUT.
+    /// How long a hold, or a transfer whose revocation is unanswered, may keep requests from
+    /// running; 5 s by default. After that a request that lacks only blocks of older holds is
+    /// refused with BACKPRESSURE, and one that needs blocks of unanswered transfers fails with
+    /// TIMEOUT.
     public EngineConfig holdPatience(Duration patience) {
         holdPatience = patience;
         return this;

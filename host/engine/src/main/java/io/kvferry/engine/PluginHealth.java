@@ -9,8 +9,8 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 
-/// Passes events on and remembers which plugins say that they are out of order, also those in
-/// worker processes, so that the engine's health tells it.
+/// Forwards events and remembers which plugins report that they are unhealthy, including plugins in
+/// worker processes, for the engine's health.
 ///
 /// Threading: any thread.
 final class PluginHealth implements EventSink {

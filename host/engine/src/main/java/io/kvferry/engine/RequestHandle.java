@@ -38,9 +38,9 @@ public interface RequestHandle {
     /// Asks the engine to stop; the outcome follows. No effect on an ended request.
     void abort();
 
-    /// Gives back what the request keeps for a consumer that will not come: aborts it where it
-    /// still runs, and revokes the hold that the KV connector has on the blocks of an ended one. No
-    /// effect where nothing is held.
+    /// Releases what the request keeps for a consumer that will not come: aborts the request if it
+    /// still runs, or revokes the KV connector's hold on its blocks if it has ended. No effect if
+    /// nothing is held.
     void release();
 
     /// What a client reads from the stream.

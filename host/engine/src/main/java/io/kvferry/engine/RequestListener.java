@@ -3,10 +3,9 @@ package io.kvferry.engine;
 
 import io.kvferry.spi.kv.FinishReason;
 
-/// Hears how requests get on, for histograms and logs.
+/// Receives the progress of requests, for histograms and logs.
 ///
-/// Threading: called on the scheduler thread. Returns at once; what it throws is logged and
-/// dropped.
+/// Threading: called on the scheduler thread and must not block. Exceptions are logged and dropped.
 public interface RequestListener {
     /// Ignores everything.
     RequestListener NONE = new RequestListener() {};

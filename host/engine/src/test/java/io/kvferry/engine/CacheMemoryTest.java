@@ -19,7 +19,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
 import java.util.Optional;
 
-/// The memory of the KV cache outlives everything that reads it, whoever allocated it.
+/// The memory of the KV cache outlives everything that reads it, regardless of who allocated it.
 class CacheMemoryTest extends ConnectedEngine {
     /// Touched when it is freed: whoever freed it before fails here.
     private record Given(Arena arena, MemoryRange.Host range, ScriptedKv kv)

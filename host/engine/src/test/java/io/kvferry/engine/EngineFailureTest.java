@@ -45,8 +45,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
-/// What happens when something throws that nobody expected: the engine ends with a code, or goes on
-/// without the culprit; nobody waits for ever.
+/// Unexpected exceptions: the engine ends with a code, or continues without the request or plugin
+/// at fault. No caller waits for ever.
 class EngineFailureTest {
     private static final Duration SOON = Duration.ofSeconds(30);
 

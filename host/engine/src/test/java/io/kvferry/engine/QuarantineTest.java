@@ -20,8 +20,8 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.concurrent.locks.LockSupport;
 
-/// Blocks of revoked transfers that no rank answers may never come back: whoever cannot do without
-/// them fails instead of waiting without end, and nobody else does.
+/// Blocks of revoked transfers that no rank answers may never become free. Requests that need them
+/// fail instead of waiting for ever; other requests do not.
 @Timeout(120)
 class QuarantineTest extends ConnectedEngine {
     private static final Duration SOON = Duration.ofMillis(1);

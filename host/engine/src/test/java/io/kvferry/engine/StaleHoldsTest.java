@@ -21,8 +21,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
-/// Blocks of ended requests that nobody fetches keep later requests from running: those are refused
-/// in time, and only those.
+/// Blocks of ended requests that are never fetched keep later requests from running: those requests
+/// are refused in time, and only those.
 @Timeout(120)
 class StaleHoldsTest extends ConnectedEngine {
     private static final Duration SOON = Duration.ofMillis(1);

@@ -20,9 +20,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Copies prompts between the connector store of engines with these settings, opened without an
-/// engine, and a folder of another system. The model is opened for its tokenizer and its identity;
-/// nothing is computed.
+/// Copies the cached KV of prompts between the connector's store and a folder of another system,
+/// with the settings of the engines but without an engine. The model is opened only for its
+/// tokenizer and its identity; nothing is computed.
 ///
 /// Threading: one thread.
 public final class PromptExchange implements AutoCloseable {

@@ -13,8 +13,8 @@ import org.slf4j.LoggerFactory;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Which model runner works on a model: the one that the operator names, or with [#AUTO] the first
-/// that takes the model, fastest first.
+/// Chooses the model runner for a model: the configured one, or with [#AUTO] the first runner that
+/// accepts the model, in order of speed.
 public final class RunnerChoice {
     /// The name that leaves the choice to kvferry.
     public static final String AUTO = "auto";

@@ -43,7 +43,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Predicate;
 
-/// A served engine whose connector loses its ports to somebody else, as `/health` shows it.
+/// A served engine whose connector loses its ports to another process, as shown by `/health`.
 class ConnectorPortsTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);
     private static final String DATA = "kvferry-te-accept-";

@@ -73,8 +73,8 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         if (config.role().produces()) {
             features.add(Feature.HOLD);
         }
-        // As vLLM's connector demands of every model but MLA, which no engine here has: peers copy
-        // blocks as they lie, and the older ones compare nothing but lengths.
+        // The layout that vLLM's connector requires for all models but MLA, which no engine here
+        // has. Peers copy blocks unconverted, and older ones compare only lengths.
         return new ConnectorCapabilities(features, Optional.of(KvLayout.LBHNC));
     }
 

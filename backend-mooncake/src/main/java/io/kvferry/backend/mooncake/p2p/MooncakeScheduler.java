@@ -164,8 +164,8 @@ final class MooncakeScheduler implements SchedulerConnector {
             tracked.expected = true;
             expects.add(tracked.transferId);
         }
-        // A promise that another connector was preferred to may still be called in; `finish` frees
-        // the prefiller then.
+        // When another connector was preferred, this promise may still be used later; otherwise
+        // `finish` releases the prefiller.
         if (tracked.source.isPresent()
                 && !tracked.pulled
                 && !(load.isEmpty() && tracked.promised)) {

@@ -245,7 +245,7 @@ final class MooncakeWorker implements WorkerConnector {
 
     @Override
     public void endStep(WorkerStep step, Set<String> notComputed) {
-        // Blocks leave under a hold, after the request has ended; nothing is saved within a step.
+        // Blocks are sent under a hold, after the request has ended; a step saves nothing.
     }
 
     @Override

@@ -48,12 +48,12 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 import java.util.stream.IntStream;
 
-/// Hands small caches from a prefiller to a decoder, both of this process, before the first request
-/// comes. The first hand-off of a JVM loads and links some 1,500 classes, those of an HTTP client
-/// and an HTTP server among them, which takes longer than moving a short prompt's cache. Once in a
-/// JVM and class loader, over each way that the options leave open; loopback and ports of its own.
+/// Hands small caches from a prefiller to a decoder, both in this process, before the first
+/// request. The first hand-off of a JVM loads and links some 1,500 classes, among them those of an
+/// HTTP client and server, which takes longer than moving the cache of a short prompt. Runs once
+/// per JVM and class loader, over each path that the options allow, on loopback with its own ports.
 ///
-/// Threading: the hand-offs run in a thread of their own; the rest in any.
+/// Threading: the hand-offs run on a thread of their own; methods may be called from any thread.
 final class Rehearsal {
     /// The name of its workers.
     static final String INSTANCE = "rehearsal";
@@ -61,10 +61,10 @@ final class Rehearsal {
     private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
     private static final AtomicBoolean BEGUN = new AtomicBoolean();
 
-    /// For all of it; without an end by then the connector opens all the same.
+    /// Limit of the whole rehearsal. The connector opens when it expires, too.
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
-    /// Enough for the first compiler to have seen what runs for each hand-off.
+    /// Enough calls for the C1 compiler to compile the code of a hand-off.
     private static final int HAND_OFFS = 24;
 
     private static final MooncakePlan NOTHING =
@@ -97,7 +97,7 @@ final class Rehearsal {
                         .unstarted(() -> run(context, planes));
     }
 
-    /// Begins one, unless there was one in this JVM, or the options want none.
+    /// Starts a rehearsal, unless there was one in this JVM or the options disable it.
     ///
     /// @param planes opens the data plane of a worker
     static Optional<Rehearsal> begin(
@@ -113,14 +113,14 @@ final class Rehearsal {
             var rehearsal = new Rehearsal(context, planes);
             rehearsal.thread.start();
             return Optional.of(rehearsal);
-        } catch (OutOfMemoryError e) { // no thread: the connector works without
+        } catch (OutOfMemoryError e) { // no thread: the connector works without a rehearsal
             BEGUN.set(false);
             LOG.info("no rehearsal for now: {}", e.toString());
             return Optional.empty();
         }
     }
 
-    /// Returns at its end, or when it has taken too long.
+    /// Waits for the end of the rehearsal, or for its limit.
     void await() {
         try {
             thread.join(LIMIT.plusSeconds(1));
@@ -139,7 +139,7 @@ final class Rehearsal {
             handOff(context, planes, false, limit);
             LOG.debug(
                     "rehearsed in {} ms", TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
-        } catch (RuntimeException | Error e) { // the connector works without, only slower at first
+        } catch (RuntimeException | Error e) { // not fatal: only the first hand-off is slower
             LOG.info("no rehearsal, the first hand-off will take longer: {}", e.toString());
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();

@@ -5,9 +5,9 @@ import io.kvferry.backend.mooncake.store.Store.Removals;
 
 import java.util.ArrayList;
 
-/// Keys of objects that went, until they are taken. Bounded in number and in bytes, so that they
-/// fit into one message; who does not take them in time hears that any object may be gone. The same
-/// holds when the heap has no room for them.
+/// Keys of removed objects, kept until they are taken. Bounded in number and in bytes, so that they
+/// fit into one message. If a bound is exceeded or the heap is full, the user is told instead that
+/// any object may be gone.
 ///
 /// Threading: any thread; its monitor holds no other lock.
 public final class RemovedKeys {

@@ -63,11 +63,11 @@ public interface Store extends AutoCloseable {
     /// @return 0, or INVALID_PARAMS for memory that is not registered
     int unregister(MemorySegment memory);
 
-    /// Stores the objects. One that is there already, or that another writes just now, is left as
-    /// it is and counts as stored.
+    /// Stores the objects. An object that exists already, or that another user is writing, is left
+    /// as it is and counts as stored.
     ///
     /// @param results per key 0; INVALID_PARAMS for an empty key, an object without bytes or
-    ///   options that are not valid; NO_AVAILABLE_HANDLE without room ([#noRoom] says why)
+    ///   invalid options; NO_AVAILABLE_HANDLE when there is no room ([#noRoom] says why)
     void put(StoreBatch batch, PutOptions options, int[] results);
 
     /// Copies the objects into the buffers and grants each a lease.

@@ -55,12 +55,12 @@ public enum StoreCode {
         return number;
     }
 
-    /// The nearest code of ours; INTERNAL for [#OK], which is no error.
+    /// The closest [ErrorCode]; INTERNAL for [#OK], which is not an error.
     public ErrorCode error() {
         return error;
     }
 
-    /// The code behind a number; INTERNAL for one that is not listed here.
+    /// The code with this number; INTERNAL for an unknown number.
     public static StoreCode of(long number) {
         return BY_NUMBER.getOrDefault((int) number, INTERNAL);
     }

@@ -59,7 +59,7 @@ final class DiskStaging {
                 Boolean.getBoolean(COUNT_SPLIT));
     }
 
-    /// Of an owner that nobody else uses.
+    /// The staging of an owner that has no other users in this process.
     static DiskStaging alone(long raw, double ratio) {
         return alone(raw, ratio, Boolean.getBoolean(COUNT_SPLIT));
     }

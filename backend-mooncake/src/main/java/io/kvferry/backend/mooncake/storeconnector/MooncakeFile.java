@@ -141,7 +141,7 @@ final class MooncakeFile {
         return switch (word) {
             case "true", "1" -> true;
             case "" -> false;
-            // vLLM takes "false" for a yes, so whatever is done here surprises somebody.
+            // vLLM treats "false" as true, so either reading would surprise someone: it is refused.
             default -> throw bad("enable_offload is not true or false");
         };
     }

@@ -20,7 +20,7 @@ final class PressureGate {
     private final Set<String> skipped = new HashSet<>();
     private boolean pressure;
 
-    /// Whether a request's save is to be left out.
+    /// Whether the save of a request must be skipped.
     synchronized boolean skips(String request) {
         return pressure && skipped.contains(request);
     }

@@ -92,7 +92,7 @@ final class SaveLedger {
             boolean last) {
         int full = Math.min(tokens / blockTokens, tracked.names.count(request));
         if (tracked.loading.isPresent()) {
-            return; // what rests on a load is saved when that is complete on all ranks
+            return; // blocks that depend on a load are saved once all ranks have loaded them
         }
         if (drained.isPresent()) {
             return; // the store is being emptied

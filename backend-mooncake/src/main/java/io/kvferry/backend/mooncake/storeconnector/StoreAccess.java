@@ -15,17 +15,19 @@ import io.kvferry.spi.config.OptionValues;
 
 import org.jspecify.annotations.Nullable;
 
-/// The store that the options name, as one half uses it.
+/// The store that the options name, as one connector half uses it.
 ///
-/// @param id tells it from other stores; equal for all halves that use the same one
-/// @param staging of its disk tier, by which loads are split; null for not
-/// @param release ends the use, after the store was closed
+/// @param id identifies the store; equal for all halves that use the same store
+/// @param staging staging memory of its disk tier, by which loads are split; null if they are not
+///   split
+/// @param release called after the store has been closed, to end the use of shared resources
 record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable release)
         implements AutoCloseable {
-    /// @param announces whether this half logs when the store goes away and comes back
-    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no memory for
-    ///   it, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when it must not be used so,
-    ///   [io.kvferry.spi.ErrorCode#UNAVAILABLE] when Mooncake's library is missing
+    /// @param announces whether this half logs when the store becomes unavailable and available
+    ///   again
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when its memory cannot be
+    ///   allocated, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when the options do not allow this use of
+    ///   the store, [io.kvferry.spi.ErrorCode#UNAVAILABLE] when Mooncake's library is missing
     static StoreAccess open(EngineInfo engine, OptionValues options, boolean announces) {
         var choice = StoreChoice.of(options);
         var identity = BlockKeys.identity(engine, choice.tenant());

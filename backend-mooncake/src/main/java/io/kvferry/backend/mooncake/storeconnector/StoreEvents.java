@@ -126,8 +126,8 @@ final class StoreEvents {
         return drained;
     }
 
-    /// Removals come last: of a block that went and came back in between a router then assumes that
-    /// it is gone, and never that one is there which is gone.
+    /// Removals are added last. If a block was removed and stored again in between, a router then
+    /// treats it as absent. It never treats a removed block as present.
     private void addRemovals(List<CacheEvent> into) {
         var removals = store.removals();
         if (cleared) {

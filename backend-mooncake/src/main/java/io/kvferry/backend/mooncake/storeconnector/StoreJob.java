@@ -16,9 +16,9 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
 
-/// One transfer of one rank: its parts (a block of a cache group each) move in batches on one
-/// thread. It can be stopped: between two batches, and within one where the store waits for
-/// somebody else, which an interrupt ends.
+/// One transfer of one rank. Its parts (one block of one cache group each) move in batches on one
+/// thread. A job can be stopped between two batches, and by an interrupt while the store waits
+/// within a batch.
 ///
 /// Threading: any thread; the monitor is never held while bytes move.
 final class StoreJob implements Runnable {
@@ -183,7 +183,7 @@ final class StoreJob implements Runnable {
         }
     }
 
-    /// Stops the job; one that has not begun ends at once.
+    /// Stops the job. A job that has not started ends immediately.
     void revoke() {
         synchronized (this) {
             revoked = true;
@@ -216,10 +216,10 @@ final class StoreJob implements Runnable {
         return state == State.ENDED;
     }
 
-    /// How it ended. One that failed names all that it did not move, tried or not.
+    /// The outcome. A failed job lists every part that it did not move, whether tried or not.
     ///
-    /// Only what says of each part that it was moved is complete: after an error there may have
-    /// been no memory left to note a failure.
+    /// A job counts as completed only if every part is marked as moved: after an OutOfMemoryError
+    /// the failure itself may not have been recorded.
     synchronized Completion.Result result() {
         if (revoked) {
             return new Completion.Revoked();

@@ -78,7 +78,7 @@ record StorePlan(List<Move> loads, List<Move> saves) {
                     && ids[group][position - first] != BlockTable.NO_BLOCK;
         }
 
-        /// All blocks of the move, as those of one that failed altogether.
+        /// All blocks of the move, for reporting a move that failed as a whole.
         List<FailedBlocks> allBlocks() {
             var all = new ArrayList<FailedBlocks>();
             for (int group = 0; group < ids.length; group++) {

@@ -45,11 +45,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
 
-/// The scheduler half. Where the store is in this JVM, a lookup is a look into its tables, and is
-/// done where it is asked for; else it is pending until the answer has come, or `lookup_timeout`
-/// has passed. This half has a client of the store of its own, so a lookup needs no worker.
+/// The scheduler half. If the store is in this JVM, a lookup reads the store's tables and completes
+/// within the call. Otherwise it stays pending until the answer arrives or `lookup_timeout`
+/// expires. This half has its own client of the store, so a lookup needs no worker.
 ///
-/// Threading: the scheduler thread, as the contract says.
+/// Threading: the scheduler thread, see [SchedulerConnector].
 final class StoreScheduler implements SchedulerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(StoreScheduler.class);
     private static final Duration RETRY = Duration.ofMillis(20);
@@ -381,7 +381,7 @@ final class StoreScheduler implements SchedulerConnector {
         }
     }
 
-    /// An answer that has come is to be acted on.
+    /// Due immediately while answers of the store wait to be processed.
     @Override
     public Optional<Deadline> pendingWork() {
         return queries.hasAnswers() ? Optional.of(Deadline.in(Duration.ZERO)) : Optional.empty();

@@ -30,7 +30,7 @@ final class TrackedRequest {
             this.limit = limit;
         }
 
-        /// Whether somebody still waits for the answer; any thread.
+        /// Whether a caller still waits for the answer. Any thread.
         boolean isWanted() {
             return wanted;
         }
@@ -39,7 +39,7 @@ final class TrackedRequest {
             return !isAnswered() && limit.passed();
         }
 
-        /// Nobody waits for it any more; it counts as a miss.
+        /// Abandons the lookup. Without an answer it counts as a miss.
         void giveUp() {
             wanted = false;
             if (!isAnswered()) {
@@ -78,7 +78,7 @@ final class TrackedRequest {
     /// Blocks from the front that are stored, or for which a save is under way.
     int savedBlocks;
 
-    /// Before this no further save is tried: the last one failed.
+    /// Set after a failed save; no further save is attempted before it expires.
     Optional<Deadline> pause = Optional.empty();
 
     /// Save jobs so far, which number their transfers.

@@ -39,7 +39,7 @@ class CurveTest {
                 server);
     }
 
-    /// With little patience for whoever does not answer.
+    /// With short limits for peers that do not answer.
     private static Map<String, Object> hasty(Map<String, Object> keys) {
         var all = new HashMap<>(keys);
         all.put("connector_timeout", "2s");

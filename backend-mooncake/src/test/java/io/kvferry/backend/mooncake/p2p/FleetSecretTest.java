@@ -53,7 +53,7 @@ class FleetSecretTest {
         return Map.of("secret_file", file.toString());
     }
 
-    /// With little patience for whoever does not answer.
+    /// With short limits for peers that do not answer.
     private static Map<String, Object> hasty(Map<String, Object> options) {
         var all = new HashMap<>(options);
         all.put("connector_timeout", "3s");

@@ -449,8 +449,8 @@ class HandOverTest {
         }
     }
 
-    /// A decoder that knows no capabilities asks and dies, and another one gets its port and
-    /// addresses: here the same memory, whose blocks belong to somebody else by then.
+    /// A decoder without capabilities asks and dies, and another one gets its port and addresses.
+    /// Here it has the same memory, whose blocks belong to another request by then.
     @Test
     void whatADeadDecoderAskedForIsNotWrittenIntoItsSuccessor() throws Exception {
         try (var p = prefiller(Shape.SMALL, Map.of());

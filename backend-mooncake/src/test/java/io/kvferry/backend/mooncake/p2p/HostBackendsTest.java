@@ -280,8 +280,8 @@ class HostBackendsTest {
         }
     }
 
-    /// The prefiller gives its blocks to somebody else while they are read: what was read is not
-    /// used, however well the read went.
+    /// The prefiller reuses its blocks while they are read: the bytes are not used, even if the
+    /// read succeeded.
     @Test
     void whatIsReadAfterTheEndOfTheHoldIsNotUsed() {
         var gate = new GatedBackend();

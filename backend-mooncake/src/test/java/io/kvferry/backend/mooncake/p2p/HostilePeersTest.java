@@ -63,7 +63,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
 import java.util.function.UnaryOperator;
 
-/// Peers that break the protocol: coded failures for whom they concern, and everybody else goes on.
+/// Peers that violate the protocol: affected requests fail with a code, and all others continue.
 class HostilePeersTest {
     private final BootstrapServer bootstrap = BootstrapServer.start("127.0.0.1", 0);
     private final String base = "http://127.0.0.1:" + bootstrap.port();

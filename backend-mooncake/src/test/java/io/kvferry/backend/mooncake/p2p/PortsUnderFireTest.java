@@ -65,8 +65,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.ToLongFunction;
 
-/// Every listening port of a prefiller and of a decoder under bytes that nobody should send, while
-/// they hand prompts over.
+/// Invalid bytes on every listening port of a prefiller and of a decoder, while they hand prompts
+/// over.
 class PortsUnderFireTest {
     private static final String GREETING =
             "ff00000000000000017f0300" + "4e554c4c" + "00".repeat(48);
@@ -518,8 +518,8 @@ class PortsUnderFireTest {
                 }
                 target.count().sent().incrementAndGet();
             } catch (IOException e) {
-                // Refused is fine. Refusing everybody is not, and that is for the hand-overs to
-                // say.
+                // A refusal is fine. Whether well-behaved peers are served is checked by the
+                // hand-overs.
                 LockSupport.parkNanos(1);
             }
         }

@@ -30,9 +30,9 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.locks.LockSupport;
 
-/// Loads that are revoked at random moments while their prefiller writes, several at a time, beside
-/// one that nobody revokes. The blocks of one that has ended are given to somebody else at once,
-/// who must find nothing but their own bytes in them afterwards.
+/// Loads that are revoked at random moments while their prefiller writes, several at a time, next
+/// to one that is not revoked. The blocks of an ended load are reused at once, and must afterwards
+/// hold only the bytes of the new user.
 class RevocationTest {
     private static final int SLOTS = 4;
     private static final int BLOCKS = 8;
@@ -161,7 +161,7 @@ class RevocationTest {
         }
     }
 
-    /// A load that nobody revokes.
+    /// A load that is not revoked.
     private static TransferId background(TestEngine p, TestEngine d, int round) {
         var name = "beside-" + round;
         p.prefill(p.request("p" + name, TOKENS, SLOTS * BLOCKS, decodeElsewhere(name)), round);

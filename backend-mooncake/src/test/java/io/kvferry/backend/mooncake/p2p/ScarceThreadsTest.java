@@ -16,9 +16,9 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 
-/// Hand-overs while the system refuses threads at random, wherever either engine starts one: each
-/// ends in time and says how, what it says is there is there, no block is held for ever, closing
-/// ends, and with threads again all goes on.
+/// Hand-overs while the system refuses to create threads at random, wherever either engine starts
+/// one. Each hand-over ends in time with an outcome, reported blocks have arrived, no block is held
+/// for ever, closing ends, and everything works again once threads are available.
 class ScarceThreadsTest {
     @TempDir Path folder;
 

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import java.util.List;
 import java.util.Map;
 
-/// A worker with a store of its own would save what nobody finds.
+/// A worker with a store of its own would save blocks that no lookup finds.
 class StoreHandshakeTest {
     private static final EngineInfo ENGINE =
             new EngineInfo(

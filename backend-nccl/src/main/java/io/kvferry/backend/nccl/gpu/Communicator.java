@@ -231,7 +231,7 @@ final class Communicator {
             return result;
         }
         if (use.get() == Use.OVER) {
-            throw aborted(); // what NCCL says of it is gone
+            throw aborted(); // NCCL's own error state is gone
         }
         throw new KvFerryException(
                 ErrorCode.IO,

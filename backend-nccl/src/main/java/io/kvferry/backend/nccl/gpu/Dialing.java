@@ -24,11 +24,11 @@ import java.security.SecureRandom;
 import java.util.Optional;
 import java.util.concurrent.ThreadFactory;
 
-/// Makes the control connections of links: dials peers, and answers those that dial. Neither end
-/// joins a communicator with one that has not proven that it knows the grant of a transfer.
+/// Makes the control connections of links: dials peers, and answers peers that dial. Neither end
+/// sets up a communicator before the other one has proven that it knows the grant of a transfer.
 ///
-/// Threading: the state of links is the loop's; each connection is dialed or greeted on a virtual
-/// thread of its own.
+/// Threading: the state of links belongs to the loop; each connection is dialed or greeted on its
+/// own virtual thread.
 final class Dialing {
     private static final Logger LOG = LoggerFactory.getLogger(Dialing.class);
     private static final SecureRandom RANDOM = new SecureRandom();
@@ -49,9 +49,9 @@ final class Dialing {
 
     /// Listens on a free port. The loop need not run yet.
     ///
-    /// @param host what peers are told
-    /// @param bindHost what the socket listens on
-    /// @param threads make a thread for each dial
+    /// @param host announced to peers
+    /// @param bindHost address that the socket listens on
+    /// @param threads creates a thread for each dial
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     Dialing(
             String host,
@@ -81,7 +81,7 @@ final class Dialing {
 
     // ---- dialing
 
-    /// Begins to dial, or drops a link that nobody needs any more. On the loop.
+    /// Starts to dial, or drops a link that is no longer needed. On the loop.
     void dial(Link link) {
         var first = link.sender().first();
         if (first == null) {
@@ -137,7 +137,7 @@ final class Dialing {
                     link,
                     channel,
                     new Failure(ErrorCode.PEER_LOST, "receiver at " + target + ": " + e));
-        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+        } catch (RuntimeException | Error e) { // any failure must end the link
             notDialed(link, channel, Failure.of(e));
         }
     }
@@ -310,7 +310,7 @@ final class Dialing {
             return;
         }
         if (link != null && !link.dialing() && !link.yielded()) {
-            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has linked anew"));
+            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has made a new link"));
             link = null;
         }
         if (link == null) {

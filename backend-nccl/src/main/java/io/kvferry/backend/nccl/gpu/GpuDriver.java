@@ -5,11 +5,10 @@ import io.kvferry.spi.KvFerryException;
 
 import java.lang.foreign.MemorySegment;
 
-/// What the `nccl` plane needs of the driver of one GPU: memory, a stream, copies between both
-/// sides' memory. The tests put host memory in its place.
+/// The driver functions of one GPU that the `nccl` plane needs: memory, a stream, copies between
+/// host and device. Tests use host memory instead.
 ///
-/// Threading: the thread that uses it calls [#bind] first; one thread at a time for each stream and
-/// buffer.
+/// Threading: a thread calls [#bind] first; one thread at a time for each stream and buffer.
 public interface GpuDriver extends AutoCloseable {
     /// The device and its driver, for logs.
     String name();

@@ -12,14 +12,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
-/// The thread that owns a GPU: runs what others post, in order, and looks after what runs on the
-/// device meanwhile.
+/// The thread that owns a GPU. Runs posted tasks in order, and polls operations on the device in
+/// between.
 ///
-/// Threading: any thread may post; nothing that is posted may wait for a peer. A call of a driver
-/// may hang all the same: [#stuckFor] says so, to whoever looks after the thread.
+/// Threading: any thread may post; a posted task must not wait for a peer. A driver call may still
+/// hang; [#stuckFor] reports this to the thread that monitors the loop.
 ///
-/// Bounds: what new connections and callers begin is refused when much waits ([#isFull]); all else
-/// that is posted follows from that, a few pieces of work for each transfer.
+/// Bounds: work for new connections and new transfers is refused when too much is queued
+/// ([#isFull]). Everything else follows from accepted work, a few tasks for each transfer.
 final class GpuLoop {
     private static final Logger LOG = LoggerFactory.getLogger(GpuLoop.class);
     private static final int SPINS = 200;

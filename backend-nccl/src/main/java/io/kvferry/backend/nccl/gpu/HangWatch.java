@@ -8,11 +8,10 @@ import io.kvferry.spi.KvFerryException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/// Looks whether a call of NCCL or of the driver returns. Where one does not, all transfers end,
-/// the communicator that the call is for is aborted, and nothing is taken until the call has
-/// returned.
+/// Detects calls of NCCL or of the driver that do not return. All transfers then fail, the
+/// communicator of the call is aborted, and new work is refused until the call has returned.
 ///
-/// Threading: the plane's clock, where nothing may wait for the loop or for NCCL.
+/// Threading: the plane's clock, which must not wait for the loop or for NCCL.
 final class HangWatch {
     private static final Logger LOG = LoggerFactory.getLogger(HangWatch.class);
 

@@ -53,7 +53,7 @@ final class Intake {
         hung = null;
     }
 
-    /// Why nothing is taken while a call does not return; null when none hangs.
+    /// Why work is refused while a call hangs; null when none does.
     @Nullable Failure hung() {
         return hung;
     }

@@ -221,7 +221,7 @@ final class Link {
                         LinkMessage.Welcome _ ->
                         throw LinkMessage.unexpected(message);
             }
-        } catch (RuntimeException | Error e) { // whatever it was, transfers must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfers
             fail(Failure.of(e));
         }
     }
@@ -313,11 +313,11 @@ final class Link {
         }
     }
 
-    /// Ends the link; what runs on the communicator is aborted.
+    /// Ends the link, and aborts operations on the communicator.
     ///
-    /// The peer hears of it by the end of the connection alone, not by the results of the
-    /// transfers: a sender that heard such a result first would try again over this link, or over
-    /// another communicator, as it does not avoid this peer yet.
+    /// The peer learns of this only from the end of the connection, not from the results of the
+    /// transfers. A sender that got such a result first would not avoid this peer yet, and would
+    /// retry over this link or a new communicator.
     void fail(Failure why) {
         if (state == State.OVER) {
             return;
@@ -332,7 +332,7 @@ final class Link {
         endAll(why);
     }
 
-    /// Ends a link that nobody needs before it was made.
+    /// Ends a link that is no longer needed before it is set up.
     void drop() {
         if (state != State.OVER) {
             over();

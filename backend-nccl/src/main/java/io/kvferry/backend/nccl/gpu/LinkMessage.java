@@ -230,7 +230,7 @@ sealed interface LinkMessage {
         for (int i = 0; i < count; i++) {
             var piece = new Piece(in.i32(), in.i64(), in.i64(), in.i32());
             if (piece.part < 0 || piece.from < 0 || piece.bytes < 1 || piece.bytes > 1L << 40) {
-                throw protocol("a piece that is none: " + piece);
+                throw protocol("an invalid piece: " + piece);
             }
             pieces.add(piece);
         }

@@ -13,8 +13,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/// The receiving direction of a link: the windows to which its peer has come, and the batch that is
-/// on its way to one of them.
+/// The receiving direction of a link: the windows that its peer has connected to, and the batch in
+/// flight to one of them.
 ///
 /// ```
 /// announced by the peer -> given a turn -> in the buffer -> scattered into the blocks
@@ -144,8 +144,7 @@ final class LinkReceiver {
                                             "checksum of part %d is wrong"
                                                     .formatted(batch.pieces().get(bad).part()));
                         }
-                    } catch (RuntimeException
-                            | Error e) { // whoever waits for the blocks must be told
+                    } catch (RuntimeException | Error e) { // any failure must end the transfer
                         trouble = Failure.of(e);
                     } finally {
                         window.endCopy();

@@ -30,16 +30,16 @@ final class LinkResources {
     private boolean unneeded;
     private boolean abandoned;
 
-    /// @param givenUp told once, on the loop, when they are to be freed
+    /// @param givenUp called once, on the loop, when the resources must be freed
     LinkResources(Gpu gpu, String peer, Consumer<LinkResources> givenUp) {
         this.gpu = gpu;
         this.peer = peer;
         this.givenUp = givenUp;
     }
 
-    /// Begins to make the communicator, and opens the stream.
+    /// Starts to create the communicator, and opens the stream.
     ///
-    /// @param over told of each operation on it that has run
+    /// @param over called after each operation on the communicator
     Turns join(byte[] id, int rank, Consumer<Turns.Turn> over) {
         var made =
                 Communicator.begin(gpu.library(), id, rank, gpu.limits().channels(), gpu.calling());
@@ -92,7 +92,7 @@ final class LinkResources {
         }
     }
 
-    /// The loop hears that a copy has ended.
+    /// Called on the loop when a copy has ended.
     void copied() {
         copies--;
         giveUpUnused();
@@ -115,8 +115,8 @@ final class LinkResources {
         }
     }
 
-    /// Aborts the communicator and frees the rest. It may take long; the loop uses none of it any
-    /// more.
+    /// Aborts the communicator and frees the rest. May block for long, so it does not run on the
+    /// loop, which no longer uses any of it.
     void free() {
         quietly(gpu.driver()::bind);
         if (communicator != null) {
@@ -136,7 +136,7 @@ final class LinkResources {
     private void quietly(Runnable step) {
         try {
             step.run();
-        } catch (RuntimeException | Error e) { // the rest is freed all the same
+        } catch (RuntimeException | Error e) { // the rest must be freed as well
             LOG.warn("{}: ending the link with {}: {}", gpu.name(), peer, e.toString());
         }
     }

@@ -132,8 +132,7 @@ final class LinkSender {
                     Failure trouble = null;
                     try {
                         summed = BlockCopies.gather(batch.sending.source(), batch.pieces, buffer);
-                    } catch (RuntimeException
-                            | Error e) { // whoever waits for the blocks must be told
+                    } catch (RuntimeException | Error e) { // any failure must end the transfer
                         summed = batch.pieces;
                         trouble = Failure.of(e);
                     } finally {

@@ -50,10 +50,10 @@ final class LinkSocket {
         this.channel = channel;
     }
 
-    /// Begins to read and to write.
+    /// Starts the threads that read and write.
     ///
-    /// @param heard what the peer says; each is over with [#heard]
-    /// @param lost told once, when the connection is over, whoever closed it
+    /// @param heard receives the peer's messages, and must call [#heard] after each
+    /// @param lost called once when the connection has ended, whichever side closed it
     void start(Consumer<LinkMessage> heard, Consumer<Failure> lost) {
         var _ = Thread.ofVirtual().name(name + "-write").start(this::write);
         var _ = Thread.ofVirtual().name(name + "-read").start(() -> lost.accept(read(heard)));
@@ -75,7 +75,7 @@ final class LinkSocket {
         }
     }
 
-    /// Writes one message to a peer that hears nothing else, and ends it.
+    /// Sends one last message on a connection that was not started, and closes it.
     void sendLast(LinkMessage message) {
         send(message);
         waiting.add(NO_MORE);
@@ -100,7 +100,7 @@ final class LinkSocket {
             return Failure.of(e);
         } catch (IOException e) {
             return new Failure(ErrorCode.PEER_LOST, "the control connection ended: " + e);
-        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+        } catch (RuntimeException | Error e) { // any failure must end the link
             return Failure.of(e);
         } finally {
             close();

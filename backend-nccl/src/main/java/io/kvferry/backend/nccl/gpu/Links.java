@@ -107,7 +107,7 @@ final class Links {
                 };
         try {
             var _ = Thread.ofPlatform().name(gpu.name() + "-free").daemon(true).start(work);
-        } catch (OutOfMemoryError e) { // no thread is to be had
+        } catch (OutOfMemoryError e) { // no thread can be created
             LOG.warn("{}: a link is freed on the GPU's own thread: {}", gpu.name(), e.toString());
             work.run();
         }

@@ -157,7 +157,7 @@ public final class NcclLibrary {
         return library;
     }
 
-    /// Where it was loaded from, as the linker was told.
+    /// The name or path with which the library was loaded.
     public String from() {
         return from;
     }

@@ -115,10 +115,10 @@ public final class NcclPlane implements DataPlane {
 
     /// Listens on a free port.
     ///
-    /// @param host what peers are told
-    /// @param bindHost what the socket listens on
-    /// @param driver closed with the plane; where a call of it or of NCCL does not return then,
-    ///   once it has returned and all is freed
+    /// @param host announced to peers
+    /// @param bindHost address that the socket listens on
+    /// @param driver closed with the plane. If a call of the driver or of NCCL hangs at that time,
+    ///   it is closed after the call has returned and everything is freed
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static NcclPlane open(
             String name,

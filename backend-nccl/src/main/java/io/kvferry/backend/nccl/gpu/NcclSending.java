@@ -103,7 +103,7 @@ final class NcclSending implements DataPlane.Sending {
         transfer = number;
     }
 
-    /// The receiver knows the grant: it may be told of the blocks, and be sent them.
+    /// The receiver has proven that it knows the grant; blocks may be announced and sent to it.
     void proven() {
         proven = true;
     }
@@ -167,7 +167,7 @@ final class NcclSending implements DataPlane.Sending {
         return endSaid;
     }
 
-    /// Whether the receiver is to be told now that this was all. True once.
+    /// Whether to send the end of the transfer now. True only once.
     boolean takeEnd() {
         if (!committed || endSaid || !proven || sent < left.length) {
             return false;

@@ -114,7 +114,7 @@ final class NcclWindow implements DataPlane.Window {
         end.endCopy();
     }
 
-    /// The loop hears that a copy has ended, with all its pieces in place or none.
+    /// Called on the loop when a copy has ended. `pieces` are in place; empty if the copy failed.
     void copied(List<Piece> pieces) {
         copying = false;
         for (var piece : pieces) {

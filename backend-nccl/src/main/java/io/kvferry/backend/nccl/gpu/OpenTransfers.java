@@ -22,7 +22,7 @@ final class OpenTransfers {
 
     private final String name;
 
-    /// Windows to which no sender has come, by their grants.
+    /// Windows without a sender yet, by their grants.
     private final Map<GrantProof.Name, NcclWindow> unused = new ConcurrentHashMap<>();
 
     /// All of them.

@@ -12,10 +12,10 @@ import org.jspecify.annotations.Nullable;
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.CompletableFuture;
 
-/// A communicator with one peer, over which whole tensors travel, one at a time: what vLLM's
+/// A communicator with one peer that transfers whole tensors, one at a time, as vLLM's
 /// P2pNcclEngine does with `ncclSend` and `ncclRecv`.
 ///
-/// After any exception but NO_MEMORY it is of no use any more; its owner closes it.
+/// After any exception but NO_MEMORY it is unusable, and its owner must close it.
 ///
 /// Threading: one thread, the owner, calls [#buffer], [#send], [#receive] and [#close], each of
 /// which waits for a bounded time; [#abandon] from any. The rest is confined to the loop.
@@ -60,10 +60,10 @@ public final class TensorLane implements AutoCloseable {
         var _ = lanes.await(ready, lanes.setUp().multipliedBy(2), peer);
     }
 
-    /// The host's side of the lane's buffer, at least so many bytes of it; what was in it before is
-    /// lost when it has to grow.
+    /// The host part of the lane's buffer, of at least `bytes`. Growing it loses its contents.
     ///
-    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when it cannot be had: the lane goes on
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when it cannot be allocated; the lane stays
+    ///   usable
     public MemorySegment buffer(long bytes) {
         return lanes.await(lanes.call(() -> grow(bytes)), lanes.setUp(), peer);
     }
@@ -85,7 +85,8 @@ public final class TensorLane implements AutoCloseable {
         var _ = lanes.await(end, lanes.turn().multipliedBy(2), peer);
     }
 
-    /// Ends what runs on it, with that failure; the owner hears of it.
+    /// Fails the lane and the operation that runs on it; the caller of the operation gets the
+    /// failure.
     public void abandon(Failure why) {
         lanes.post(() -> fail(why));
     }
@@ -178,7 +179,7 @@ public final class TensorLane implements AutoCloseable {
 
     void fail(Failure why) {
         if (over == null) {
-            // NO_MEMORY says that the lane goes on, which it does not.
+            // NO_MEMORY would mean that the lane is still usable.
             over =
                     why.code() == ErrorCode.NO_MEMORY
                             ? new Failure(ErrorCode.IO, why.message())
@@ -212,7 +213,7 @@ public final class TensorLane implements AutoCloseable {
                 fail(new Failure(ErrorCode.TIMEOUT, peer + ": no communicator in time"));
             }
             return Pace.STEADY;
-        } catch (RuntimeException | Error e) { // the other lanes go on
+        } catch (RuntimeException | Error e) { // other lanes are not affected
             fail(Failure.of(e));
             return Pace.NONE;
         }

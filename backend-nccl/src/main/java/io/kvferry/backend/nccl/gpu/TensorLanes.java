@@ -251,7 +251,7 @@ public final class TensorLanes implements AutoCloseable {
                 };
         try {
             var _ = Thread.ofPlatform().name(name + "-free").daemon(true).start(work);
-        } catch (OutOfMemoryError e) { // no thread is to be had
+        } catch (OutOfMemoryError e) { // no thread can be created
             LOG.warn("{}: a lane is freed on the GPU's own thread: {}", name, e.toString());
             work.run();
         }
@@ -260,7 +260,7 @@ public final class TensorLanes implements AutoCloseable {
     private void quietly(String peer, Runnable step) {
         try {
             step.run();
-        } catch (RuntimeException | Error e) { // the rest is freed all the same
+        } catch (RuntimeException | Error e) { // the rest must be freed as well
             LOG.warn("{}: ending the communicator with {}: {}", name, peer, e.toString());
         }
     }

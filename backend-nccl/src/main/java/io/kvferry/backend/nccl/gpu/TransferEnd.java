@@ -8,13 +8,13 @@ import org.jspecify.annotations.Nullable;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// The end of a transfer. The first outcome counts; it is told once, when no copy reads or writes
-/// the blocks of the transfer any more.
+/// The end of a transfer. The first outcome counts. It is reported once, when no copy reads or
+/// writes the blocks of the transfer any more.
 ///
-/// This is apart from the state of the loop, so that a transfer can be ended, and copies of it be
-/// kept from starting, while the loop's thread hangs in a call of a driver.
+/// Not part of the loop's state, so that a transfer can be ended, and new copies prevented, while
+/// the loop's thread hangs in a driver call.
 ///
-/// Threading: any thread; `told` runs on the one that ends the transfer or its last copy.
+/// Threading: any thread; `told` runs on the thread that ends the transfer or its last copy.
 final class TransferEnd {
     private final Consumer<Outcome> told;
     private final ReentrantLock lock = new ReentrantLock();

@@ -47,7 +47,7 @@ final class Turns {
     private Deadline deadline = Deadline.in(Duration.ZERO);
 
     /// @param limit of one operation
-    /// @param over told of each that has run
+    /// @param over called after each operation
     Turns(Communicator communicator, GpuDriver.Stream stream, Duration limit, Consumer<Turn> over) {
         this.communicator = communicator;
         this.stream = stream;

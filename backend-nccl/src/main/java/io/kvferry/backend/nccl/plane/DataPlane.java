@@ -12,13 +12,13 @@ import java.util.function.Consumer;
 
 /// Moves the bytes of transfers between the workers of two engines.
 ///
-/// The receiver opens a window and tells the sender its grant over the side channel; the sender
-/// then fills the window, all of it, once. Nothing is written where no window is open. Either side
-/// may give up at any time.
+/// The receiver opens a window and sends its grant over the side channel; the sender then fills the
+/// whole window once. Nothing is written without an open window. Either side may give up at any
+/// time.
 ///
-/// Both calls name what is to be told at the end: it is told once, on a thread of the plane or of
-/// the caller, and from then on the plane writes none of a window's memory, and uses nothing that
-/// it reads of a sending's.
+/// Both calls take a callback for the end. It is called once, on a thread of the plane or of the
+/// caller. From then on the plane neither writes the memory of the window, nor uses anything that
+/// it reads from the memory of the sending.
 ///
 /// Threading: any thread; no method waits for a peer.
 public interface DataPlane extends AutoCloseable {
@@ -69,8 +69,8 @@ public interface DataPlane extends AutoCloseable {
 
     /// An open window.
     interface Window {
-        /// Closes it: nothing is written any more once the end was told, with CANCELLED unless it
-        /// was all there already.
+        /// Closes the window. It ends with CANCELLED, unless everything has arrived already; after
+        /// the end callback nothing is written any more.
         void withdraw();
 
         /// As [#withdraw], if no sender has come.
@@ -87,8 +87,8 @@ public interface DataPlane extends AutoCloseable {
         /// @return false when it ended, or the deadline passed, before that
         boolean awaitSent(int parts, Deadline deadline);
 
-        /// All of it holds what is to be sent, and is worth keeping. Without this the receiver
-        /// takes none of it.
+        /// All blocks have their final contents and are valid. The receiver discards a sending
+        /// without this.
         void commit();
 
         /// Gives up, with CANCELLED.

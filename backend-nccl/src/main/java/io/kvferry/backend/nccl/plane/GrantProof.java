@@ -9,9 +9,9 @@ import io.kvferry.toolkit.secret.TagKey;
 import java.nio.ByteBuffer;
 import java.security.SecureRandom;
 
-/// How the two ends of a connection show each other that they know a grant, without saying it: each
-/// draws a random number, and tags both with the grant as the key. So whoever listens on the port
-/// of a receiver that is gone learns nothing, and what was said once is of no use again.
+/// Proves to each end of a connection that the other one knows a grant, without revealing it. Each
+/// end draws a random number, and both are tagged with the grant as the key. A process that listens
+/// on the port of a former receiver learns nothing, and recorded messages cannot be replayed.
 ///
 /// Threading: immutable; any thread.
 public final class GrantProof {

@@ -112,8 +112,8 @@ public final class HostPlane implements DataPlane {
 
     /// Listens on a free port.
     ///
-    /// @param host what peers are told
-    /// @param bindHost what the socket listens on
+    /// @param host announced to peers
+    /// @param bindHost address that the socket listens on
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
     public static HostPlane open(String name, String host, String bindHost, Ways ways) {
         return open(name, host, bindHost, ways, Checksum.AUTO);
@@ -183,7 +183,7 @@ public final class HostPlane implements DataPlane {
             var late = late("filled"); // there may be no memory for it then
             window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late)));
         } catch (RuntimeException | Error e) { // no memory for the clock's thread, for one
-            // Nobody knows the grant. The limit may be set all the same: nothing comes of it.
+            // The grant was never sent. A timer that was already set has no effect.
             windows.remove(proof.name());
             throw e;
         }
@@ -270,7 +270,8 @@ public final class HostPlane implements DataPlane {
     /// What a sender says first.
     private record Hello(GrantProof.Name name, byte[] nonce) {}
 
-    /// Hears which grant it names. Who names none of those that are out costs no platform thread.
+    /// Reads which grant a connection names. A connection with an unknown grant gets no platform
+    /// thread.
     private void meet(PlanePort here, SocketChannel channel) {
         boolean served = false;
         try {

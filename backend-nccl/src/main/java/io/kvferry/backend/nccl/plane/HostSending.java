@@ -28,13 +28,13 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// One transfer that leaves over a connection of its own, or whose blocks the receiver copies. Then
-/// it may still read what it was told of when the sending has ended otherwise than well, and throws
-/// that away.
+/// One transfer, either sent over its own connection or copied by the receiver. In the latter case
+/// the receiver may still read announced blocks after the sending has failed or been aborted; it
+/// discards what it reads.
 ///
 /// Threading: [#run] on a thread of its own; the rest from any.
 final class HostSending implements DataPlane.Sending {
-    /// Pieces that a receiver is told of before it has copied the first of them.
+    /// Pieces announced to a receiver before it has copied the first of them.
     private static final int MOST_TOLD = 8;
 
     /// What a loopback connection carries in about 1 ms, as long as the search for its descriptor
@@ -119,7 +119,7 @@ final class HostSending implements DataPlane.Sending {
         DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
             outcome = carry();
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             LoopReport.WARN.log(LOG, "a sending has failed", e);
         }
         finish(outcome);

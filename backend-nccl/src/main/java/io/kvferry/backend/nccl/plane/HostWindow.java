@@ -81,7 +81,7 @@ final class HostWindow implements DataPlane.Window {
         DataPlane.Outcome outcome = NOT_DESCRIBED;
         try {
             outcome = take(channel, memory, sums);
-        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+        } catch (RuntimeException | Error e) { // any failure must end the transfer
             LoopReport.WARN.log(LOG, "a window has failed", e);
         }
         finish(outcome);
@@ -213,7 +213,7 @@ final class HostWindow implements DataPlane.Window {
         return new KvFerryException(ErrorCode.PROTOCOL, what);
     }
 
-    /// The number that the sender hears: 0 when all is there.
+    /// The result code for the sender: 0 when everything has arrived.
     int code() {
         lock.lock();
         try {
@@ -230,7 +230,7 @@ final class HostWindow implements DataPlane.Window {
         return target.parts().stream().allMatch(part -> part.segment().isNative());
     }
 
-    /// Bytes that came, of one that ended well.
+    /// Bytes of the whole transfer; valid after a successful end.
     long bytes() {
         return target.bytes();
     }

@@ -18,11 +18,11 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
-/// The planes of one worker, best first. A transfer takes the first one that its sender and its
-/// receiver both have; a window is open on all of them until a sender has come to one.
+/// The planes of one worker, best first. A transfer uses the first one that its sender and its
+/// receiver both have; a window is open on all of them until a sender connects to one.
 ///
-/// The address is that of the host plane alone where there is no other, and else each plane's with
-/// its kind: `nccl=10.0.0.1:4001,host=10.0.0.1:4000`.
+/// With the host plane alone the address is that plane's. Otherwise it lists the address of each
+/// plane with its kind: `nccl=10.0.0.1:4001,host=10.0.0.1:4000`.
 ///
 /// Threading: any thread.
 public final class JoinedPlane implements DataPlane {
@@ -130,7 +130,7 @@ public final class JoinedPlane implements DataPlane {
         for (var plane : planes) {
             try {
                 plane.close();
-            } catch (KvFerryException e) { // the others close all the same
+            } catch (KvFerryException e) { // the others must be closed as well
                 if (first == null) {
                     first = e;
                 } else {
@@ -143,8 +143,8 @@ public final class JoinedPlane implements DataPlane {
         }
     }
 
-    /// One window on several planes. The first that is filled, or fails, ends the others; it is
-    /// told when all have ended.
+    /// One window on several planes. The first that is filled, or fails, withdraws the others. The
+    /// end is reported when all have ended.
     private static final class JoinedWindow implements Window {
         private final Consumer<Outcome> end;
         private final ReentrantLock lock = new ReentrantLock();

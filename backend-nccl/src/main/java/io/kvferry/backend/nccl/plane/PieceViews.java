@@ -77,8 +77,8 @@ final class PieceViews {
         }
     }
 
-    /// Views of one segment. A buffer shows 2 GiB at most: one that has to show another place of a
-    /// larger segment is made anew.
+    /// Views of one segment. A buffer covers at most 2 GiB, so a view of another part of a larger
+    /// segment needs a new buffer.
     private static final class PartViews {
         private static final long WINDOW = Placement.MAX_BLOCK_BYTES;
 

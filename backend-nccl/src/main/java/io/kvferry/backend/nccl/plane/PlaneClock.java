@@ -59,7 +59,7 @@ public final class PlaneClock implements AutoCloseable {
     private static void guarded(Runnable work) {
         try {
             work.run();
-        } catch (RuntimeException | Error e) { // nobody looks at the result
+        } catch (RuntimeException | Error e) { // would be lost otherwise
             LoopReport.ERROR.log(LOG, "what was due failed", e);
         }
     }

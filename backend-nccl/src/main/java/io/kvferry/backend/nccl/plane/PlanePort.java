@@ -19,10 +19,10 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/// The port of a data plane. A connection is in its handshake until it has said hello: one that
-/// does not within [#HELLO_LIMIT] is closed. At most [#MOST_HANDSHAKES] may be in that state: the
-/// one that has been in it longest makes room for the next, so that silent connections keep no peer
-/// out.
+/// The port of a data plane. A connection is in its handshake until its hello has arrived, and is
+/// closed if that takes longer than [#HELLO_LIMIT]. At most [#MOST_HANDSHAKES] connections may be
+/// in their handshake; the next one replaces the oldest, so that silent connections do not block
+/// peers.
 ///
 /// Threading: any thread; one thread accepts.
 public final class PlanePort implements AutoCloseable {
@@ -133,7 +133,7 @@ public final class PlanePort implements AutoCloseable {
         }
     }
 
-    /// Reads what a connection says first, whose handshake is over then.
+    /// Reads the hello of a connection, which ends its handshake.
     public <T> T hear(SocketChannel connection, Hello<T> hello) throws IOException {
         var said = listen(connection, hello);
         if (handshakes.remove(connection) == null) {
@@ -170,7 +170,7 @@ public final class PlanePort implements AutoCloseable {
         }
     }
 
-    /// Takes no connections any more, and closes those in their handshake.
+    /// Stops accepting, and closes connections in their handshake.
     @Override
     public void close() {
         closed = true;

@@ -59,10 +59,10 @@ final class SenderMemory {
         return token;
     }
 
-    /// Hears where the blocks of a piece lie, and copies them.
+    /// Reads where the blocks of a piece are, and copies them.
     ///
     /// @param views of the window, at that piece
-    /// @throws KvFerryException [ErrorCode#PROTOCOL] when the runs are of another length,
+    /// @throws KvFerryException [ErrorCode#PROTOCOL] when the lengths of the runs do not match,
     ///   [ErrorCode#PEER_LOST] when the process is not the sender (any more), [ErrorCode#IO]
     void copy(SocketChannel channel, PieceViews views) throws IOException {
         runs.clear().limit(HostWire.RUNS_BYTES);

@@ -10,11 +10,11 @@ import org.jspecify.annotations.Nullable;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// The use that one transfer makes of blocks of the engine. It ends once, and the end is told when
-/// no copy of it runs any more: from then on its blocks are not touched.
+/// The use of the engine's blocks by one transfer. It ends once. The end is reported when no copy
+/// runs any more; from then on the blocks are not touched.
 ///
-/// Threading: any thread. Several may copy at the same time: two peers get one prompt, or one that
-/// has connected anew gets it while its old communicator still takes a tensor.
+/// Threading: any thread. Several copies may run at the same time: two peers get one prompt, or a
+/// reconnected peer gets it while its old communicator still receives a tensor.
 final class BlockUse {
     private final Consumer<Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
@@ -60,7 +60,7 @@ final class BlockUse {
         tell();
     }
 
-    /// Ends it; copies that run are waited for by whoever is told, not by the caller.
+    /// Ends the use without waiting. The callback runs once the running copies have ended.
     void finish(Outcome how) {
         lock.lock();
         try {
@@ -77,7 +77,7 @@ final class BlockUse {
         Outcome failed;
         try {
             failed = new Outcome.Failed(why);
-        } catch (OutOfMemoryError e) { // whoever waits must be told
+        } catch (OutOfMemoryError e) { // the waiting caller must be notified
             failed = Outcome.Failed.of(e);
         }
         finish(failed);

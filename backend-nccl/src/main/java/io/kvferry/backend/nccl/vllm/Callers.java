@@ -25,9 +25,9 @@ final class Callers {
     private static final Logger LOG = LoggerFactory.getLogger(Callers.class);
     private static final int MOST_WAITING = 16;
 
-    /// libzmq connects anew by itself, and vLLM says NEW only once: a peer that is idle for a while
-    /// and is forgotten meanwhile could never be served again. The number of communicators is
-    /// bounded anyhow.
+    /// Long, because libzmq reconnects by itself and vLLM sends NEW only once: a peer that was
+    /// forgotten while idle could never be served again. The number of communicators is bounded
+    /// separately.
     private static final Duration MISSED = Duration.ofHours(1);
 
     private final ReentrantLock lock = new ReentrantLock();
@@ -114,7 +114,7 @@ final class Callers {
         caller.lane.close();
     }
 
-    /// A peer has gone, or has connected anew.
+    /// A peer has disconnected, or has reconnected.
     void end(String identity, Failure why) {
         Caller caller;
         lock.lock();

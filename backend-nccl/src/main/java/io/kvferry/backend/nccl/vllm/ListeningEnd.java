@@ -83,7 +83,7 @@ final class ListeningEnd implements SideChannel.Requests {
         void on(Callers.Caller caller);
     }
 
-    /// @param refusal answers where there is no communicator, or too much waits for it
+    /// @param refusal sent when the peer has no communicator, or too many requests wait for it
     private void serve(SideChannel.Asker asker, byte[] refusal, Work work) {
         var caller = callers.find(asker);
         boolean taken =
@@ -137,7 +137,7 @@ final class ListeningEnd implements SideChannel.Requests {
             LOG.debug("{} says NEW and has no identity", asker.host());
             return;
         }
-        var anew = new Failure(ErrorCode.PEER_LOST, identity + " has connected anew");
+        var anew = new Failure(ErrorCode.PEER_LOST, identity + " has reconnected");
         callers.end(identity, anew);
         TensorLane lane;
         try {
@@ -211,7 +211,7 @@ final class ListeningEnd implements SideChannel.Requests {
             caller.lane.receive(bytes);
             laneFits = true;
             store.arrived(slot, buffer.asSlice(0, bytes));
-        } catch (RuntimeException | Error e) { // whoever waits must be told
+        } catch (RuntimeException | Error e) { // the waiting caller must be notified
             var why = Failure.of(e);
             LOG.info("tensor {} of {}: {}", put.tensorId(), caller.identity, why);
             store.failPut(transfer, caller.identity, why);
@@ -219,7 +219,7 @@ final class ListeningEnd implements SideChannel.Requests {
                 asker.answer(VllmMessage.PUT_NO_MEMORY);
             }
             if (!laneFits && (going || why.code() != ErrorCode.NO_MEMORY)) {
-                callers.drop(caller); // nobody knows what the other side waits for
+                callers.drop(caller); // the state of the peer is unknown
             }
         }
     }

@@ -22,7 +22,7 @@ record LoadTask(
         int[] ids,
         Deadline deadline,
         BlockUse use) {
-    /// Why tensors of so many blocks are no use.
+    /// Why tensors of so many blocks cannot be used; empty if they can.
     Optional<Failure> misfit(int blocks) {
         return blocks >= promptBlocks && ids.length <= promptBlocks
                 ? Optional.empty()

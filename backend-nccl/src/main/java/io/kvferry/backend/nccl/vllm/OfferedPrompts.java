@@ -17,8 +17,8 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /// Prompts whose blocks the engine holds until a decoder has got each layer once.
 ///
-/// The client, and thereby the decoder, may hear that a prefill has ended before the next step of
-/// the engine offers its blocks. So who asks for what is not there waits a little, once.
+/// The client, and so the decoder, may learn of the end of a prefill before the engine's next step
+/// offers its blocks. A GET for a prompt that is not offered therefore waits briefly, once.
 ///
 /// Threading: any thread. Several peers may get one prompt at the same time.
 final class OfferedPrompts {

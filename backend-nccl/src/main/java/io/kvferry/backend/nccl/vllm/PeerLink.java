@@ -21,8 +21,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 ///
 /// Threading: one thread at a time, the owner; it waits for bounded times only. [#cut] from any.
 final class PeerLink {
-    /// In a row, after which the link is made anew: a peer that has lost its end of it refuses,
-    /// too, and vLLM's messages do not say why.
+    /// Refusals in a row after which the link is made again: a peer that has lost its end of the
+    /// link refuses as well, and vLLM's messages do not give the reason.
     static final int MOST_REFUSALS = 3;
 
     private final VllmParts own;
@@ -40,9 +40,9 @@ final class PeerLink {
         this.peer = peer;
     }
 
-    /// The communicator; makes it where there is none.
+    /// The communicator; creates it if there is none.
     ///
-    /// @throws KvFerryException after which there is no link
+    /// @throws KvFerryException when that fails; there is no link afterwards
     TensorLane lane() {
         var known = lane;
         var connection = socket;
@@ -102,7 +102,7 @@ final class PeerLink {
         return connection.receive(Deadline.in(own.limits().answer()));
     }
 
-    /// Whether there is no link; drops one whose connection is lost.
+    /// Whether there is no link. Drops a link whose connection is lost.
     boolean isDown() {
         var connection = socket;
         if (connection != null && !connection.isOpen()) {

@@ -137,9 +137,9 @@ final class PutQueue {
         }
     }
 
-    /// Begins to put a prompt.
+    /// Starts to put a prompt.
     ///
-    /// @param end told once, when its blocks are not read any more
+    /// @param end called once, when its blocks are no longer read
     DataPlane.Sending put(
             String requestId, int[] blocks, Deadline deadline, Consumer<Outcome> end) {
         var put = new Put(requestId, blocks, deadline, end);
@@ -170,7 +170,7 @@ final class PutQueue {
         return put;
     }
 
-    /// Nothing is put to it for a while.
+    /// Refuses puts to this peer for a while.
     void avoid() {
         lock.lock();
         try {
@@ -242,7 +242,7 @@ final class PutQueue {
                                 new Failure(ErrorCode.TIMEOUT, "not computed or sent in time")));
                 late.clear();
             }
-        } catch (InterruptedException e) { // nobody interrupts it
+        } catch (InterruptedException e) { // this thread is never interrupted
             throw new IllegalStateException(e);
         }
     }

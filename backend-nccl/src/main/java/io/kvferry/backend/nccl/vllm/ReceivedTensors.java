@@ -19,12 +19,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Tensors that a prefiller has put and that their request has not asked for yet, and requests
-/// whose tensors have not all come.
+/// Tensors that a prefiller has put before their request asked for them, and requests whose tensors
+/// have not all arrived.
 ///
-/// A transfer is taken whole or not at all: all layers, of as many blocks each, each once, from one
-/// prefiller. Where anything about it is wrong, all of it goes, its request hears why, and what
-/// still comes for it is refused.
+/// A transfer is accepted as a whole or not at all: every layer exactly once, with the same number
+/// of blocks, from one prefiller. On any error all of it is dropped, its request fails with the
+/// reason, and later tensors of it are refused.
 ///
 /// Threading: any thread.
 final class ReceivedTensors implements AutoCloseable {
@@ -43,7 +43,7 @@ final class ReceivedTensors implements AutoCloseable {
     private boolean closed;
 
     /// @param mostBytes of the pool that may be occupied
-    /// @param stagedLimit how long a transfer is kept that nobody asks for
+    /// @param stagedLimit how long a transfer is kept without a request for it
     ReceivedTensors(
             TensorForm form, StagingPool pool, String owner, long mostBytes, Duration stagedLimit) {
         this.form = form;
@@ -81,12 +81,12 @@ final class ReceivedTensors implements AutoCloseable {
         }
     }
 
-    /// Takes room for a tensor that a peer announces.
+    /// Allocates room for a tensor that a peer announces.
     ///
-    /// @param from who puts it
+    /// @param from the peer that puts it
     /// @throws KvFerryException [ErrorCode#NO_MEMORY], [ErrorCode#ALREADY_ACTIVE] for a tensor that
-    ///   was put before, [ErrorCode#INCOMPATIBLE] for another number of blocks, or why the transfer
-    ///   has ended: nothing of the transfer is kept then, but where another peer puts it
+    ///   was put before, [ErrorCode#INCOMPATIBLE] for another number of blocks, or the reason why
+    ///   the transfer has ended. The transfer is then dropped, unless another peer puts it
     Slot begin(String key, int layer, String from, int blocks) {
         Failure why;
         lock.lock();
@@ -142,7 +142,7 @@ final class ReceivedTensors implements AutoCloseable {
         }
     }
 
-    /// The tensor has come: copies it into its room, unless the transfer has ended meanwhile.
+    /// A tensor has arrived: copies it into its room, unless the transfer has ended meanwhile.
     void arrived(Slot slot, MemorySegment tensor) {
         lock.lock();
         try {
@@ -215,7 +215,7 @@ final class ReceivedTensors implements AutoCloseable {
         return load;
     }
 
-    /// Copies on a thread of its own: the caller may be one that others wait for.
+    /// Copies on its own thread, since others may wait for the caller's.
     private void give(Transfer transfer, LoadTask load) {
         try {
             var _ = Thread.ofVirtual().name(owner + "-copy").start(() -> copy(transfer, load));
@@ -232,7 +232,7 @@ final class ReceivedTensors implements AutoCloseable {
         } catch (RuntimeException | Error e) {
             outcome = Outcome.Failed.of(e);
         }
-        free(transfer); // before anybody hears that it is over
+        free(transfer); // before the end is reported
         load.use().finish(outcome);
     }
 
@@ -306,7 +306,7 @@ final class ReceivedTensors implements AutoCloseable {
         load.use().cancel();
     }
 
-    /// A prefiller has gone: what it has begun to put, and what is asked of it, has failed.
+    /// A prefiller is lost: incomplete transfers from it, and loads that wait for it, fail.
     void peerLost(String peer) {
         var why = new Failure(ErrorCode.PEER_LOST, "the prefiller " + peer + " has gone");
         endThose(transfer -> {
@@ -319,7 +319,7 @@ final class ReceivedTensors implements AutoCloseable {
 
     /// Ends what waits for too long.
     void reap() {
-        var why = new Failure(ErrorCode.TIMEOUT, "not all tensors came, or nobody asked for them");
+        var why = new Failure(ErrorCode.TIMEOUT, "tensors are missing, or were not requested");
         endThose(transfer -> transfer.expiry.passed() ? why : null);
     }
 

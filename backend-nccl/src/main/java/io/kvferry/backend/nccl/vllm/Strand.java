@@ -36,9 +36,9 @@ final class Strand {
         this.threads = threads;
     }
 
-    /// Runs it, unless too many wait or there is no thread.
+    /// Queues work; refuses it if too much is queued or no thread can be created.
     ///
-    /// @return false when it will not run
+    /// @return false if it will not run
     boolean offer(Runnable work) {
         lock.lock();
         try {
@@ -76,7 +76,7 @@ final class Strand {
         }
     }
 
-    /// Whether nothing runs or waits, and `condition` is true then.
+    /// Whether nothing runs or is queued, and `condition` holds at that moment.
     boolean idle(BooleanSupplier condition) {
         lock.lock();
         try {

@@ -146,9 +146,9 @@ public final class TensorForm {
                 : new long[] {blocks, 2, tokens, heads, width};
     }
 
-    /// The blocks of a tensor that a peer announces.
+    /// The number of blocks of a tensor that a peer announces.
     ///
-    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when it is none of this cache
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when it does not match this cache
     public int blocks(long[] announced, String type) {
         if (!type.equals(dtype)) {
             throw new KvFerryException(

@@ -35,8 +35,9 @@ import java.util.function.Function;
 /// prefiller, GET   answers that while the engine holds the blocks      ListeningEnd, OfferedPrompts
 /// ```
 ///
-/// Each pair of ranks has one communicator, made by the side that begins, and one tensor under way.
-/// vLLM has neither limits nor failures: here every wait has a limit and ends with a code.
+/// Each pair of ranks has one communicator, created by the side that starts, and one tensor in
+/// flight. vLLM has neither time limits nor error codes; here every wait has a limit and ends with
+/// a code.
 ///
 /// Threading: any thread; no method waits for a peer but [#close], which waits for NCCL.
 public final class VllmExchange implements AutoCloseable {
@@ -71,9 +72,9 @@ public final class VllmExchange implements AutoCloseable {
     /// @param limit how long
     public record Staging(StagingPool pool, String owner, long bytes, Duration limit) {}
 
-    /// @param limit for a connection to stand, and for a question to be answered
-    /// @param avoided how long nothing is put to a peer after a failure
-    /// @param staging of a decoder that is put to; null for every other rank
+    /// @param limit for a connection to be established, and for a request to be answered
+    /// @param avoided how long puts to a peer are refused after a failure
+    /// @param staging on a decoder that receives puts; null on every other rank
     public VllmExchange(
             TensorLanes lanes,
             TensorForm form,
@@ -114,11 +115,11 @@ public final class VllmExchange implements AutoCloseable {
         return address;
     }
 
-    /// Begins to put a prompt.
+    /// Starts to put a prompt.
     ///
-    /// @param requestId as the decoder calls the request
+    /// @param requestId the decoder's id of the request
     /// @param blocks of the prompt, all of them
-    /// @param end told once, when its blocks are not read any more
+    /// @param end called once, when its blocks are no longer read
     public DataPlane.Sending put(
             String requestId,
             PeerAddress peer,
@@ -137,7 +138,7 @@ public final class VllmExchange implements AutoCloseable {
                 });
     }
 
-    /// Nothing is put to a peer for a while.
+    /// Refuses puts to a peer for a while.
     public void avoid(PeerAddress peer) {
         var _ =
                 with(
@@ -150,10 +151,10 @@ public final class VllmExchange implements AutoCloseable {
                         });
     }
 
-    /// Offers a prompt to whoever gets it.
+    /// Offers a prompt to any peer that gets it.
     ///
-    /// @param end told once, when its blocks are not read any more: with Done when each layer was
-    ///   got once
+    /// @param end called once, when its blocks are no longer read; with Done if each layer was got
+    ///   once
     public void offer(String requestId, int[] blocks, Consumer<Outcome> end) {
         var use = new BlockUse(counted(end));
         if (!offered.add(transfer(requestId), blocks, use)) {
@@ -167,7 +168,7 @@ public final class VllmExchange implements AutoCloseable {
 
     /// A load that was begun.
     public interface Load {
-        /// Gives it up; its end is told when no block is written any more.
+        /// Cancels the load; its end is reported when no block is written any more.
         void cancel();
 
         /// Ends it where its limit has passed.
@@ -287,7 +288,7 @@ public final class VllmExchange implements AutoCloseable {
         }
     }
 
-    /// Peers that have gone, and to which nothing is to be said.
+    /// Removes peers that are disconnected and have nothing queued.
     private void forgetIdle() {
         lock.lock();
         try {

@@ -11,8 +11,8 @@ import java.time.Duration;
 /// @param address where this rank listens, `host:port`, which is also its identity
 record VllmParts(
         TensorLanes lanes, TensorForm form, SideChannel channel, String address, Limits limits) {
-    /// @param connect until a connection stands
-    /// @param answer until a question is answered
-    /// @param avoided how long nothing is put to a peer after a failure
+    /// @param connect limit for a connection to be established
+    /// @param answer limit for a request to be answered
+    /// @param avoided how long puts to a peer are refused after a failure
     record Limits(Duration connect, Duration answer, Duration avoided) {}
 }

@@ -47,7 +47,7 @@ public record CacheShape(
         }
     }
 
-    /// Why blocks of `other` are no use here; empty when they are.
+    /// Why blocks of `other` cannot be used here; empty if they can.
     public Optional<String> misfit(CacheShape other) {
         if (tpSize != other.tpSize || tpRank != other.tpRank) {
             return Optional.of(

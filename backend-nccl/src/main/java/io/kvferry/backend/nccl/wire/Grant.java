@@ -6,12 +6,12 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.security.SecureRandom;
 
-/// The right to fill one window of a receiver, once. Whoever knows it may, so it travels over the
-/// side channel alone and to one peer alone.
+/// The right to fill one window of a receiver, once. Every holder may use it, so it is sent only
+/// over the side channel and to one peer.
 public record Grant(long high, long low) {
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /// One that nobody can guess.
+    /// Draws an unguessable grant.
     public static Grant draw() {
         return new Grant(RANDOM.nextLong(), RANDOM.nextLong());
     }

@@ -6,11 +6,11 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.util.function.IntUnaryOperator;
 
-/// Which prompt a transfer is of: blocks of one prompt are no use for another, even if somebody
-/// gave both the same transfer id.
+/// Identifies the prompt of a transfer, so that blocks are not used for another prompt even if two
+/// prompts have the same transfer id.
 ///
-/// @param tokens how many
-/// @param digest over their ids; equal for equal prompts in every process
+/// @param tokens number of tokens
+/// @param digest over the token ids; equal for equal prompts in every process
 public record PromptMark(int tokens, long digest) {
     public static PromptMark of(int tokens, IntUnaryOperator token) {
         long digest = tokens;

@@ -38,8 +38,8 @@ import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Peers that are aborted, start anew, never answer or never ask: every request ends, and neither
-/// blocks nor staging memory stay behind.
+/// Peers that are aborted, restart, never answer or never ask: every request ends, and neither
+/// blocks nor staging memory are leaked.
 class LostPeersTest extends OverEachPlane {
     private static final long ROOM = 64 << 20;
 
@@ -225,7 +225,8 @@ class LostPeersTest extends OverEachPlane {
         }
     }
 
-    /// Nobody computes the prompt: the prefiller says so after its own limit, and keeps nothing.
+    /// The prompt is never computed: the prefiller fails the transfer after its own limit, and
+    /// keeps nothing.
     @Test
     @DisplayName("P23 a pull that waits too long is refused")
     void aPullThatWaitsTooLongIsRefused() throws IOException {

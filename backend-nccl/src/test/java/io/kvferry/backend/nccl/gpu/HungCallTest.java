@@ -33,8 +33,8 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 
-/// A call of NCCL, or of the driver, that does not return: every transfer ends with an outcome all
-/// the same, the plane says so, and serves again when the call has returned.
+/// A call of NCCL or of the driver that does not return: every transfer still ends with an outcome,
+/// the plane reports the hang, and serves again once the call has returned.
 @Timeout(300)
 class HungCallTest {
     private static final long SLOT = 1 << 20;

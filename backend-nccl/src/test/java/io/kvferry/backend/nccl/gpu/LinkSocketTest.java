@@ -19,7 +19,7 @@ import java.util.concurrent.TimeUnit;
 class LinkSocketTest {
     private static final int MESSAGES = 5000;
 
-    /// A peer that says much while the loop is busy takes no memory without bound.
+    /// A peer that sends many messages while the loop is busy does not grow memory without bound.
     @Test
     void readsNoMoreThanSoManyMessagesAheadOfTheLoop() throws Exception {
         try (var listener = ServerSocketChannel.open()) {

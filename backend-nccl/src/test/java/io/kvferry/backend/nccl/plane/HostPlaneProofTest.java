@@ -139,8 +139,8 @@ class HostPlaneProofTest {
         assertEqualBlocks(from, to);
     }
 
-    /// Who has named a grant and says no more has as long as any other connection, and keeps nobody
-    /// out.
+    /// A connection that has named a grant and is then silent gets no more time than any other, and
+    /// blocks no peer.
     @Test
     void whoNamesAGrantAndProvesNothingKeepsTheWindowOpen() throws IOException {
         var from = placement(arena, 1, 64, 1);

@@ -80,8 +80,9 @@ class PuttingTest extends ExchangeCase {
         assertThat(vllm.asked).isEmpty();
     }
 
-    /// A peer that has lost its end of the link refuses all; one that refuses some goes on with the
-    /// others, and would take the end of the link for the end of this engine.
+    /// A peer that has lost its end of the link refuses everything. A peer that refuses only some
+    /// tensors continues with the others, and would treat the end of the link as the end of this
+    /// engine.
     @Test
     void refusedPutsDoNotEndTheLinkOfAnother() throws Exception {
         start();

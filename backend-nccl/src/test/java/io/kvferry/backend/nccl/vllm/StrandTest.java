@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 class StrandTest {
-    /// Whoever offered it says so to a peer: it must not run later.
+    /// A refused task has been reported to a peer as refused, so it must not run later.
     @Test
     void whatThereIsNoThreadForIsNotTaken() throws Exception {
         var scarce = new AtomicBoolean(true);

@@ -107,7 +107,7 @@ final class CopyBackend implements TransferBackend {
     @Override
     public byte[] localMetadata() {
         checkOpen();
-        return new byte[0]; // no REMOTE route: nobody is to know how to reach this agent
+        return new byte[0]; // no REMOTE route: peers must not get an address of this agent
     }
 
     @Override
@@ -155,7 +155,7 @@ final class CopyBackend implements TransferBackend {
         return transfer;
     }
 
-    /// What is wrong with a request is said before anything of it is started.
+    /// Rejects an invalid request before any of it starts.
     private void check(TransferRequest request) {
         var near = request.local().descriptors();
         var far = request.remote().descriptors();

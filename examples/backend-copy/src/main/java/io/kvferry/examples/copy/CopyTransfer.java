@@ -86,9 +86,8 @@ final class CopyTransfer implements Transfer {
         end(new TransferOutcome.Failed(failure));
     }
 
-    /// A cancellation that was accepted is the outcome, whatever happened meanwhile. Only the
-    /// backend's thread touches memory, and it has done so for the last time: completed and
-    /// quiesced are the same moment here.
+    /// An accepted cancellation is the outcome, whatever happened meanwhile. Only the backend's
+    /// thread touches memory, and it is done with it, so completed and quiesced coincide here.
     private void end(TransferOutcome outcome) {
         completion.complete(
                 cancelled.compareAndSet(false, true) ? outcome : new TransferOutcome.Cancelled());

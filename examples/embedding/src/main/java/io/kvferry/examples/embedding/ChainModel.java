@@ -16,8 +16,8 @@ import io.kvferry.spi.memory.KvLayout;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 
-/// The facts about the model of [ChainRunner]. The engine sizes its cache by them, and puts what
-/// tells two models apart (digest, runner, dtype, layout version) into every block hash.
+/// The properties of the model of [ChainRunner]. The engine sizes its cache by them, and includes
+/// those that identify the model (digest, runner, dtype, layout version) in every block hash.
 ///
 /// A provider that a jar names in `META-INF/services/io.kvferry.engine.model.ModelRunnerProvider`
 /// is also found by `kvferry serve --runner chain`.

@@ -12,13 +12,13 @@ import io.kvferry.spi.memory.KvRegion;
 
 import java.lang.foreign.ValueLayout;
 
-/// A model runner in as few lines as possible. Its "attention" is a hash chain: the 32 bytes of KV
-/// of a position follow from the token there and from the KV of the position before, which it reads
-/// from the cache. So it depends on every byte of its prefix, as a real model does, and it can
-/// check the blocks that others put there.
+/// A minimal model runner. Its "attention" is a hash chain: the 32 bytes of KV of a position are
+/// computed from the token there and the KV of the previous position, which it reads from the
+/// cache. So the KV depends on every byte of the prefix, as in a real model, and the runner can
+/// check blocks that were loaded from elsewhere.
 ///
-/// What a real runner has in the same places: matrix multiplications instead of [#row], and logits
-/// (`output.logits`) instead of a token.
+/// A real runner has matrix multiplications instead of [#row], and returns logits (`output.logits`)
+/// instead of a token.
 final class ChainRunner implements ModelRunner {
     private static final ValueLayout.OfLong LONG = ValueLayout.JAVA_LONG_UNALIGNED;
     private static final int WORDS = 4; // K and V of one position: 4 * 8 bytes
@@ -75,8 +75,8 @@ final class ChainRunner implements ModelRunner {
         }
     }
 
-    /// Of the token at a position, the layer, and all tokens before, through the KV of the last
-    /// one.
+    /// The KV of a token at a position in a layer. It depends on all earlier tokens through the KV
+    /// of the previous position.
     private long key(KvRegion region, StepBatch.Item item, int position) {
         long before = position == 0 ? 0 : word(region, item, position - 1, 0);
         return before * 31 + item.tokenAt(position) * 7L + region.layerIndex();

@@ -9,8 +9,8 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import java.util.EnumSet;
 import java.util.Set;
 
-/// What [StepLoop] can do for a connector. A feature that is not here is one whose methods the loop
-/// does not call.
+/// The connector features that [StepLoop] supports. The loop does not call the methods of any other
+/// feature.
 final class Features {
     private static final Set<Feature> SERVED =
             EnumSet.of(

@@ -33,14 +33,14 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
-/// An engine's own step loop around a KV connector, with nothing of kvferry's engine: one rank, one
-/// request at a time, one thread that is scheduler and worker in turns. Read [#prefill] from top to
-/// bottom: it is the order of the calls in the description of package `io.kvferry.spi.kv`.
+/// An engine's own step loop around a KV connector, without kvferry's engine: one rank, one request
+/// at a time, one thread that acts as scheduler and worker in turn. Read [#prefill] from top to
+/// bottom: it follows the order of calls in the description of package `io.kvferry.spi.kv`.
 ///
-/// Left out, and needed by an engine that serves: several requests and ranks (merge the completions
-/// of all ranks before [SchedulerConnector#onReport]), blocks that a connector keeps after the
-/// request (`FinishDecision.Hold`, leases), aborts (`WorkerStep.revoked`), layer-wise calls. A
-/// connector that claims a feature which needs them is refused at the start.
+/// A serving engine also needs what is omitted here: several requests and ranks (merge the
+/// completions of all ranks before [SchedulerConnector#onReport]), blocks that a connector keeps
+/// after the request (`FinishDecision.Hold`, leases), aborts (`WorkerStep.revoked`), layer-wise
+/// calls. A connector that claims a feature which needs them is refused at the start.
 ///
 /// Threading: confined to one thread.
 public final class StepLoop implements AutoCloseable {
@@ -122,7 +122,7 @@ public final class StepLoop implements AutoCloseable {
         int loaded = 0;
         boolean sync = !load.isEmpty() && load.mode() == LookupResult.LoadMode.SYNC;
         if (!load.isEmpty() && !sync) {
-            loaded = await(load, request); // the request takes no part in these steps
+            loaded = await(load, request); // the request is not computed in these steps
             request.computed(loaded);
             scheduler.onAllocated(request, request.blocks(), LoadAssignment.none(id));
         }
@@ -163,7 +163,7 @@ public final class StepLoop implements AutoCloseable {
         return Optional.empty();
     }
 
-    /// Steps without a forward pass until an asynchronous load has ended.
+    /// Runs steps without a forward pass until an asynchronous load has ended.
     private int await(LoadAssignment load, Request request) throws InterruptedException {
         var limit = Deadline.in(STEP_LIMIT);
         while (true) {
@@ -171,7 +171,7 @@ public final class StepLoop implements AutoCloseable {
             if (ended(report, load)) {
                 return loadedTokens(report, load);
             }
-            if (limit.passed()) { // an engine that serves revokes the load and goes on
+            if (limit.passed()) { // a serving engine revokes the load and continues
                 throw new IllegalStateException("the load of " + request.id() + " did not end");
             }
             TimeUnit.MILLISECONDS.sleep(1); // a host with HostServices.wake waits for that instead
@@ -204,7 +204,7 @@ public final class StepLoop implements AutoCloseable {
         return report.completions().stream().anyMatch(c -> c.id().equals(load.id()));
     }
 
-    /// Tokens before the first block that did not come.
+    /// Tokens before the first block that was not loaded.
     private int loadedTokens(MergedReport report, LoadAssignment load) {
         var result =
                 report.completions().stream()
@@ -221,7 +221,7 @@ public final class StepLoop implements AutoCloseable {
         };
     }
 
-    /// Worker half first: it stops touching the memory that goes last.
+    /// Worker half first, so that it stops touching the memory before that is freed.
     @Override
     public void close() {
         worker.close();

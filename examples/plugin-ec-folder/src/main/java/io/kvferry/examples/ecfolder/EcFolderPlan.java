@@ -9,8 +9,9 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What the scheduler half tells the worker halves for one step: the items to load. What is encoded
-/// in a step they see by themselves. It travels as bytes with a version, also within one process.
+/// What the scheduler half sends to the worker halves for one step: the items to load. The worker
+/// halves see by themselves what is encoded in a step. Always encoded as bytes with a version, even
+/// within one process.
 record EcFolderPlan(List<Load> loads) {
     private static final int VERSION = 1;
 

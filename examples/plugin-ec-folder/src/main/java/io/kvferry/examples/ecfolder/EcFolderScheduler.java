@@ -22,11 +22,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/// Decides what is loaded. Looking for files is I/O, so it happens on a thread of its own while the
-/// engine is told to ask again. A load that failed is not promised again: the engine encodes the
-/// item itself then.
+/// Decides what is loaded. Searching for files is I/O and runs on its own thread; meanwhile the
+/// engine is told to ask again. After a failed load the item is not promised again, and the engine
+/// encodes it itself.
 ///
-/// Threading: the engine's scheduler thread; searches touch only what is handed to them.
+/// Threading: the engine's scheduler thread; searches touch only what is passed to them.
 final class EcFolderScheduler implements EcSchedulerConnector {
     private static final LookupResult ASK_AGAIN = new LookupResult.Pending(Duration.ofMillis(1));
 
@@ -63,7 +63,7 @@ final class EcFolderScheduler implements EcSchedulerConnector {
     @Override
     public void onAllocated(EcItem item, Optional<TransferId> load) {
         load.ifPresent(id -> loads.add(new EcFolderPlan.Load(id, item)));
-        searches.remove(item); // also when somebody else was asked meanwhile
+        searches.remove(item); // also if another connector was asked meanwhile
     }
 
     @Override

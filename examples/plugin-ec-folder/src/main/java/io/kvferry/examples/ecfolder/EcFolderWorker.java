@@ -76,7 +76,7 @@ final class EcFolderWorker implements EcWorkerConnector {
         return new Completion.Failed(Failure.of(why), List.of());
     }
 
-    /// An item that cannot be saved is not there later; that harms nobody.
+    /// Not an error: an item that cannot be saved is a miss later.
     @Override
     public void save(EcItem item, EncoderOutput output) {
         if (!saves) {

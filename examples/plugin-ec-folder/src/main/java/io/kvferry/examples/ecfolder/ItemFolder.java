@@ -77,8 +77,8 @@ final class ItemFolder {
         }
     }
 
-    /// A damaged file would be found again and again; without it the item is encoded and saved
-    /// anew.
+    /// Otherwise a damaged file would be found again and again. Without it the item is encoded and
+    /// saved again.
     private static KvFerryException damaged(Path file, String how) throws IOException {
         Files.deleteIfExists(file);
         return new KvFerryException(ErrorCode.CORRUPT, file + ": " + how);

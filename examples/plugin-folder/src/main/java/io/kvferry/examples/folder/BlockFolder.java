@@ -72,8 +72,8 @@ final class BlockFolder {
         }
     }
 
-    /// A damaged file would be found again and again; without it the block is computed and saved
-    /// anew.
+    /// Otherwise a damaged file would be found again and again. Without it the block is computed
+    /// and saved again.
     private static KvFerryException damaged(Path file, String how) throws IOException {
         Files.deleteIfExists(file);
         return new KvFerryException(ErrorCode.CORRUPT, file + ": " + how);

@@ -65,7 +65,7 @@ public final class FolderConnectorProvider implements KvConnectorProvider {
         return new FolderWorker(context);
     }
 
-    /// What is not claimed is refused: this connector knows one block table only.
+    /// Features that are not claimed are refused: this connector supports one block table only.
     private static void checkShape(KvCacheSpec cache) {
         if (cache.groups().size() > 1) {
             throw new KvFerryException(

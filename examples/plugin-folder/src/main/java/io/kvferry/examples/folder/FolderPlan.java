@@ -10,8 +10,8 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What the scheduler half tells the worker halves for one step. It travels as bytes with a
-/// version, also within one process.
+/// What the scheduler half sends to the worker halves for one step. Always encoded as bytes with a
+/// version, even within one process.
 record FolderPlan(List<Job> loads, List<Job> saves) {
     private static final int VERSION = 1;
 

@@ -29,10 +29,10 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/// Decides what is loaded and saved. Looking for files is I/O, so it happens on a thread of its own
-/// while the engine is told to ask again.
+/// Decides what is loaded and saved. Searching for files is I/O and runs on its own thread;
+/// meanwhile the engine is told to ask again.
 ///
-/// Threading: the engine's scheduler thread; searches touch only what is handed to them.
+/// Threading: the engine's scheduler thread; searches touch only what is passed to them.
 final class FolderScheduler implements SchedulerConnector {
     private static final LookupResult ASK_AGAIN = new LookupResult.Pending(Duration.ofMillis(1));
 
@@ -56,14 +56,13 @@ final class FolderScheduler implements SchedulerConnector {
     @Override
     public LookupResult lookup(RequestView request, int localTokens) {
         if (!context.config().role().consumes() || failed.contains(request.id())) {
-            return LookupResult.MISS; // a promise that broke is not made again
+            return LookupResult.MISS; // after a failed load nothing is promised again
         }
         var search = searches.computeIfAbsent(request.id(), _ -> start(request, localTokens));
         if (!search.isDone()) {
             return ASK_AGAIN;
         }
-        searches.remove(
-                request.id()); // the answer holds now, not later: the next lookup looks again
+        searches.remove(request.id()); // an answer is used once; the next lookup searches again
         return search.join();
     }
 
@@ -119,7 +118,7 @@ final class FolderScheduler implements SchedulerConnector {
             var scheduled = step.scheduled(i);
             var request = scheduled.request();
             if (loading.contains(request.id())) {
-                continue; // the load may fail on some rank; what rests on it is saved a step later
+                continue; // the load may fail on some rank; blocks after it are saved a step later
             }
             // Fewer when the model left the request out of the step that was to compute them.
             int from =

@@ -61,7 +61,7 @@ final class FolderWorker implements WorkerConnector {
         }
     }
 
-    /// Loads every block that can be loaded, and names the others.
+    /// Loads every block that can be loaded, and reports the others as failed.
     private Completion.Result load(FolderPlan.Job job, Deadline limit) {
         var missing = new ArrayList<Integer>();
         Optional<Failure> failure = Optional.empty();
@@ -117,7 +117,7 @@ final class FolderWorker implements WorkerConnector {
         plan = new FolderPlan();
     }
 
-    /// A block that cannot be saved is not there later; that harms nobody.
+    /// Not an error: a block that cannot be saved is a miss later.
     private void save(BlockHash hash, int block) {
         gather(block);
         try {

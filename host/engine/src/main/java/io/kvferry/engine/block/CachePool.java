@@ -23,7 +23,7 @@ public final class CachePool {
 
     /// Who wants to know which hashes can no longer be found.
     public interface Evictions {
-        /// Nobody.
+        /// No listener.
         Evictions IGNORED =
                 new Evictions() {
                     @Override
@@ -69,7 +69,7 @@ public final class CachePool {
         return index.size();
     }
 
-    /// Cached blocks that nobody holds.
+    /// Cached blocks without a reference.
     public int cachedFree() {
         int count = 0;
         for (int block = next[blocks]; block != blocks; block = next[block]) {
@@ -128,10 +128,10 @@ public final class CachePool {
         return index.find(chain, position, group, guess);
     }
 
-    /// Makes a held block findable. The first block with a hash wins; a second one stays
-    /// unfindable.
+    /// Makes a referenced block findable. The first block with a hash wins; a second one is never
+    /// found.
     ///
-    /// @return whether this block is the one that is found from now on
+    /// @return whether lookups now find this block
     public boolean publish(int block, HashChain chain, int position, int group) {
         return !index.contains(block) && index.putIfAbsent(block, chain, position, group);
     }

@@ -11,8 +11,8 @@ import java.util.Arrays;
 /// rehashing.
 ///
 /// An occupied slot has the block in its low half and the block's key in its high half. The key
-/// tells blocks apart and names the first slot to try, so that a probe reads the hash of another
-/// block, which lies anywhere in memory, only when the keys are equal.
+/// distinguishes blocks and determines the first slot to probe. A probe reads another block's full
+/// hash, which is likely a cache miss, only if the keys are equal.
 final class HashIndex {
     private static final int NONE = -1;
     private static final long EMPTY = -1;

@@ -35,8 +35,9 @@ final class Completions {
     private final Map<TransferId, Boolean> ended = bounded(REMEMBERED);
 
     /// @param isLoading whether the engine has a load of this id open. Completions of other loads
-    ///   are dropped: kept, they would end a later load of the same id before a rank has done it.
-    ///   Saves are kept, because a hold may have ended before the engine hears of it
+    ///   are dropped: if they were kept, they would end a later load of the same id before its
+    ///   ranks are done. Completions of saves are kept, since a hold may end before the engine has
+    ///   opened it
     Completions(int worldSize, Metrics metrics, Predicate<TransferId> isLoading) {
         this.metrics = metrics;
         this.isLoading = isLoading;
@@ -121,8 +122,8 @@ final class Completions {
         }
     }
 
-    /// Of the failures of several ranks the first counts, unless it is one of these: blocks that
-    /// are gone can be looked for again, and a load that was refused never began.
+    /// If several ranks fail, the first failure is reported unless it has one of these codes:
+    /// missing blocks can be looked up again, and a refused load never started.
     private static boolean givesWay(ErrorCode code) {
         return code == ErrorCode.MISS || code == ErrorCode.BACKPRESSURE;
     }
@@ -132,7 +133,7 @@ final class Completions {
         return id.child().isEmpty() ? id : id.forChild("");
     }
 
-    /// The worker halves are gone, and nothing is open: those that come may use the same ids anew.
+    /// The worker halves are gone and nothing is open. New halves may use the same ids.
     void clear() {
         open.clear();
         ended.clear();

@@ -78,7 +78,7 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         return disabled ? null : half;
     }
 
-    /// A worker half is gone: from now on nothing is loaded, held or leased.
+    /// A worker half is lost: from now on nothing is loaded, held or leased.
     public final void disable() {
         disabled = true;
         degraded = "";
@@ -224,11 +224,11 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         return disabled ? release : hold;
     }
 
-    /// Takes in that a lookup is pending.
+    /// Records that a lookup is pending.
     ///
     /// @param what was looked up, for the report of one that took too long
     /// @param limit how long it may be pending
-    /// @return whether it is to be repeated; else it has been pending for too long, and is a miss
+    /// @return whether to repeat it; if not, it has exceeded the limit and counts as a miss
     public final boolean repeats(
             PendingLookup lookup,
             LookupResult.Pending answer,

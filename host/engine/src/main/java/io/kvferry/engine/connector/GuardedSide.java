@@ -35,8 +35,8 @@ public final class GuardedSide<H extends SchedulerHalf> implements ConnectorReco
     private @Nullable H next;
 
     /// @param open opens the scheduler half for an incarnation of the engine
-    /// @param introduce tells a half that is on again what it has missed, from the handshakes by
-    ///   rank on
+    /// @param introduce tells a reopened half what it has missed, starting with the handshakes by
+    ///   rank
     public GuardedSide(
             GuardedScheduler<H> scheduler,
             Supplier<EngineInfo> incarnation,

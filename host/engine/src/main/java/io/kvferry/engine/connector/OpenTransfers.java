@@ -79,8 +79,8 @@ final class OpenTransfers {
         return held;
     }
 
-    /// Those that were opened before a time and keep their memory, perhaps for long: holds that
-    /// nobody has fetched, and whatever is unanswered.
+    /// Transfers that were opened before that time and may keep their memory for long: holds that
+    /// were not fetched, and transfers whose revocation is unanswered.
     List<Transfer> stale(long openedBefore) {
         if (held + unanswered == 0) {
             return List.of();

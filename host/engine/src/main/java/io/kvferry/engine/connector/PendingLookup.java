@@ -44,7 +44,7 @@ public final class PendingLookup {
         return true;
     }
 
-    /// It has been answered, or is to be made anew.
+    /// The lookup has been answered, or starts over.
     public void clear() {
         since = 0;
         retryAt = 0;

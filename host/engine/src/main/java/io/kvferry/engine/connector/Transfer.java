@@ -60,11 +60,12 @@ public abstract class Transfer {
         return unanswered;
     }
 
-    /// Every rank has reported it; nobody touches its memory any more. A load that was revoked ends
-    /// as failed.
+    /// Called when every rank has reported the transfer; its memory is no longer touched. A revoked
+    /// load ends as failed.
     protected abstract void ended(Completion.Result result);
 
-    /// The workers are gone: gives back what it has, and goes on with nothing.
+    /// Called when the workers are lost: releases what the transfer has, without continuing its
+    /// request.
     protected abstract void discard();
 
     /// A load is still open at the end of the step that planned it.

@@ -79,9 +79,10 @@ public final class Transfers {
         newLoads.add(load);
     }
 
-    /// The memory of an ended request stays for the connector.
+    /// Keeps the memory of an ended request for the connector.
     ///
-    /// @return false when the hold has ended already, or its id is taken: nothing is to be kept
+    /// @return false when the hold has ended already, or its id is in use: the memory must be
+    ///   released
     public boolean openHold(Transfer hold, Deadline limit) {
         if (completions.hasEnded(hold.id) || open.isHeld(hold.id)) {
             telemetry.incident(
@@ -123,9 +124,9 @@ public final class Transfers {
         return true;
     }
 
-    /// Moves the deadline of a hold, if that is later.
+    /// Extends the deadline of a hold; never shortens it.
     ///
-    /// @return its deadline now; empty when there is no such hold any more
+    /// @return its deadline now; empty when there is no such hold (any more)
     public Optional<Deadline> prolongHold(TransferId id, Deadline wanted) {
         for (var transfer : open.under(id)) {
             if (transfer.kind == Kind.HOLD && !transfer.isRevoked()) {
@@ -262,7 +263,7 @@ public final class Transfers {
         newLoads.forEach(this::revoke);
     }
 
-    /// What the next plan names as revoked; the connector's scheduler half hears it first.
+    /// Transfers to list as revoked in the next plan. Tells the connector's scheduler half first.
     public List<TransferId> takeRevoked() {
         if (revoked.isEmpty()) {
             return List.of();
@@ -277,8 +278,8 @@ public final class Transfers {
         return !revoked.isEmpty();
     }
 
-    /// The worker halves were closed on every rank: nothing that was open goes on. The next
-    /// [#takeIn] ends it.
+    /// The worker halves were closed on every rank, so open transfers cannot continue. The next
+    /// [#takeIn] ends them.
     public void workersClosed(Failure why, int ranks) {
         var failed = new Completion.Failed(why, List.of());
         for (var id : open.ids()) {
@@ -293,7 +294,7 @@ public final class Transfers {
         }
     }
 
-    /// Other halves take over, which may use the same ids anew; nothing is open.
+    /// New halves take over, which may use the same ids. Nothing is open.
     public void reset() {
         completions.clear();
         closed.clear();
@@ -327,7 +328,7 @@ public final class Transfers {
         }
     }
 
-    /// The rank is the one that answered, whatever the report says.
+    /// Replaces a wrong rank in a report by the rank that sent it.
     private StepReport ofRank(StepReport report, int rank) {
         if (report.rank() == rank) {
             return report;
@@ -366,7 +367,7 @@ public final class Transfers {
         transfer.ended(gaveUp ? new Completion.Failed(timedOut(transfer.id), List.of()) : result);
     }
 
-    /// Ends everything without asking anybody, because the workers are gone.
+    /// Ends all transfers without waiting for answers, because the workers are lost.
     public void discardAll() {
         for (var transfer : open.all()) {
             open.remove(transfer);
@@ -378,8 +379,7 @@ public final class Transfers {
         revoked = new ArrayList<>();
     }
 
-    /// Whether a load has ended since the last call, so that requests which waited for it can go
-    /// on.
+    /// Whether a load has ended since the last call, so that waiting requests can continue.
     public boolean takeLoadEnded() {
         boolean any = loadEnded;
         loadEnded = false;
@@ -400,8 +400,8 @@ public final class Transfers {
         return open.held();
     }
 
-    /// Transfers that were opened before a time and keep their memory, perhaps for long: holds that
-    /// nobody has fetched, and whatever is unanswered.
+    /// Transfers that were opened before that time and may keep their memory for long: holds that
+    /// were not fetched, and transfers whose revocation is unanswered.
     public List<Transfer> stale(long openedBefore) {
         return open.stale(openedBefore);
     }

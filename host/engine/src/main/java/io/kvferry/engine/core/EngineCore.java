@@ -90,7 +90,7 @@ public final class EngineCore implements AutoCloseable {
     private volatile @Nullable Thread owner;
     private volatile boolean closed;
 
-    /// From now on nobody looks into the inbox.
+    /// From now on the inbox is not processed any more.
     private volatile boolean terminated;
 
     private volatile String health = "";
@@ -151,8 +151,8 @@ public final class EngineCore implements AutoCloseable {
         LockSupport.unpark(owner);
     }
 
-    /// @param reason what plugins say is wrong with them, empty while all is well; part of
-    ///   [EngineStats#health], though the engine goes on
+    /// @param reason why plugins are unhealthy, empty if they are not. Included in
+    ///   [EngineStats#health], although the engine continues
     public void watch(Supplier<String> reason) {
         plugins = reason;
     }
@@ -177,12 +177,12 @@ public final class EngineCore implements AutoCloseable {
 
     // ---- scheduler thread
 
-    /// Sets who hears of cache events; before the first step.
+    /// Sets the listener for cache events; before the first step.
     public void listen(Consumer<CacheEvent> listener) {
         telemetry.listen(listener);
     }
 
-    /// Sets who hears how requests get on; before the first step.
+    /// Sets the listener for the progress of requests; before the first step.
     public void listen(RequestListener listener) {
         telemetry.listen(listener);
     }
@@ -203,10 +203,10 @@ public final class EngineCore implements AutoCloseable {
         return "the engine cannot serve any more: " + health;
     }
 
-    /// One step, if there is anything to do. Whatever goes wrong in it ends the engine: a scheduler
-    /// that has stopped half way through a step has no state to go on with.
+    /// Runs one step, if there is anything to do. Any failure in it ends the engine, since a step
+    /// that stopped half way leaves an inconsistent scheduler.
     ///
-    /// @return whether the next step is due at once
+    /// @return whether to run the next step immediately
     public boolean step() {
         try {
             for (var command = inbox.poll(); command != null; command = inbox.poll()) {
@@ -240,9 +240,9 @@ public final class EngineCore implements AutoCloseable {
         }
     }
 
-    /// The workers are gone or the scheduler is broken: every request fails, the workers are
-    /// closed, and the engine takes no more requests. What connectors had open ends with the
-    /// workers, since no rank is left to answer for it.
+    /// The workers are lost or the scheduler is broken: every request fails, the workers are
+    /// closed, and the engine accepts no more requests. Open transfers of connectors end with the
+    /// workers, since no rank is left to report them.
     private void die(Failure failure, Throwable cause) {
         if (!health.isEmpty()) {
             LOG.error("a further failure of an engine that has failed", cause);
@@ -258,7 +258,7 @@ public final class EngineCore implements AutoCloseable {
         attempt(scheduler::gauge);
     }
 
-    /// Goes on whatever is thrown: what follows must be done as well.
+    /// Logs any failure, so that the following parts run in any case.
     private static void attempt(Runnable part) {
         try {
             part.run();
@@ -274,7 +274,7 @@ public final class EngineCore implements AutoCloseable {
         parts.alarm().wakesThisThread();
         long pause = 0;
         while (!closed) {
-            // After news once more: the scheduler half may have something to say to it.
+            // One more step after news, since the scheduler half may react to it.
             boolean news = parts.alarm().rung();
             parts.alarm().reset();
             woken = news;
@@ -292,9 +292,9 @@ public final class EngineCore implements AutoCloseable {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for work.
     ///
-    /// @param pause nanoseconds of the previous wait for transfers that nobody signals
+    /// @param pause nanoseconds of the previous wait for transfers whose end is not signalled
     private long idle(long pause) {
         if (!health.isEmpty()) {
             LockSupport.park(this);
@@ -326,8 +326,8 @@ public final class EngineCore implements AutoCloseable {
         return scheduler.resetCaches(limit, external);
     }
 
-    /// Steps until something is so, or the limit has passed. Connectors are asked for news with
-    /// every step: their worker halves wake a scheduler thread that sleeps, and here is none.
+    /// Steps until a condition holds or the limit expires. Polls connectors in every step: their
+    /// signals wake a sleeping scheduler thread, and there is none here.
     public void stepUntil(BooleanSupplier done, Deadline limit) {
         while (!done.getAsBoolean() && !limit.passed()) {
             woken = true;

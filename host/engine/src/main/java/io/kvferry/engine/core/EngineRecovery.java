@@ -28,7 +28,7 @@ final class EngineRecovery implements AutoCloseable {
     private final GuardedScheduler<?> kvScheduler;
     private final GuardedScheduler<?> ecScheduler;
 
-    /// Who tells a connector that is on again what it has missed, from the handshakes by rank on.
+    /// Tells reopened connectors what they have missed, starting with the handshakes by rank.
     record Introductions(Consumer<List<Payload>> kv, Consumer<List<Payload>> ec) {}
 
     EngineRecovery(
@@ -69,7 +69,7 @@ final class EngineRecovery implements AutoCloseable {
                         limits.connectorOpen());
     }
 
-    /// Why something is off; empty while nothing is. Any thread.
+    /// Why a connector or the workers are off; empty if none is. Any thread.
     String status() {
         return Stream.of(
                         workers.status(),
@@ -125,12 +125,12 @@ final class EngineRecovery implements AutoCloseable {
         result.ecOpened().ifPresent(opened -> ec.opened(rank, opened));
     }
 
-    /// Whether the workers have to hear something although nothing is computed.
+    /// Whether the workers must be notified although there is nothing to compute.
     boolean hasNews() {
         return kv.hasNews() || ec.hasNews();
     }
 
-    /// Whether the next step goes on with it at once.
+    /// Whether the next step continues the recovery immediately.
     boolean isDue() {
         return kv.isDue() || ec.isDue();
     }
@@ -140,7 +140,7 @@ final class EngineRecovery implements AutoCloseable {
         return Math.min(kv.untilDue(now), ec.untilDue(now));
     }
 
-    /// All workers and both connectors begin anew.
+    /// Resets the recovery of both connectors, since all workers are replaced.
     void reset() {
         kv.reset();
         ec.reset();

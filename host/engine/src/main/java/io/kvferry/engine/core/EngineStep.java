@@ -101,9 +101,9 @@ final class EngineStep {
 
     /// Plans a step and runs it, if there is anything to do.
     ///
-    /// @param asked whether a half of a connector wants a step
-    /// @return whether the next one is due at once
-    /// @throws WorkersFailed when they are gone; [#restartWorkers] may help
+    /// @param asked whether a half of a connector has requested a step
+    /// @return whether to run the next one immediately
+    /// @throws WorkersFailed when the workers are lost; see [#restartWorkers]
     boolean run(boolean asked) {
         if (recovery.workers.isUnderWay() && !goOnWithNewWorkers()) {
             scheduler.gauge();
@@ -146,11 +146,10 @@ final class EngineStep {
         scheduler.takeIn(plan, results);
     }
 
-    /// Begins to replace workers that are gone. Nothing of what they had is left: no block, no
-    /// item, no transfer. The connectors' scheduler halves end too, since what they know is about
-    /// the workers' halves.
+    /// Starts to replace lost workers. All of their blocks, items and transfers are lost. The
+    /// connectors' scheduler halves end too, since their state refers to the workers' halves.
     ///
-    /// @return false when that has happened too often, or cannot be done: the engine has to end
+    /// @return false when this has happened too often or is not possible: the engine must end
     boolean restartWorkers(KvFerryException cause) {
         if (!recovery.workers.begin(workers, cause)) {
             return false;
@@ -181,8 +180,8 @@ final class EngineStep {
         return true;
     }
 
-    /// Nanoseconds until the restart of workers goes on, [Long#MAX_VALUE] when it will ring the
-    /// alarm; empty while none is under way.
+    /// Nanoseconds until the restart of workers can continue, [Long#MAX_VALUE] when it will ring
+    /// the alarm; empty without a restart.
     OptionalLong untilWorkers(long now) {
         return recovery.workers.isUnderWay()
                 ? OptionalLong.of(recovery.workers.untilDue(now))
@@ -194,15 +193,15 @@ final class EngineStep {
         return recovery.status();
     }
 
-    /// Whether the next step is to come soon, although nobody will ask for it.
+    /// Whether the next step must follow soon, although nothing will signal it.
     boolean mustPoll() {
         return scheduler.mustPoll(
                 parts.kvCapabilities().has(Feature.SIGNALS),
                 parts.ecCapabilities().has(Feature.SIGNALS));
     }
 
-    /// Nanoseconds until a step has something to do that nobody announces; [Long#MAX_VALUE] when
-    /// nothing has.
+    /// Nanoseconds until the next work of a step that is not signalled; [Long#MAX_VALUE] when there
+    /// is none.
     long untilDue(long now) {
         return Math.min(scheduler.untilDue(now), recovery.untilDue(now));
     }

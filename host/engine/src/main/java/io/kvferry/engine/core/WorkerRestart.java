@@ -34,8 +34,8 @@ final class WorkerRestart {
 
     private static final Duration LONGEST_PAUSE = Duration.ofSeconds(30);
 
-    /// How long [#close] waits for an attempt that it has interrupted. A worker process that is
-    /// starting is killed at once, one that is closing has ten seconds.
+    /// How long [#close] waits for an interrupted attempt. A worker process that is starting is
+    /// killed immediately; one that is closing has ten seconds.
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(15);
 
     private final Reopener reopener;
@@ -67,7 +67,7 @@ final class WorkerRestart {
             Optional<EcSchedulerConnector> ec,
             WorkerGroup workers) {}
 
-    /// @param wake is called on any thread when there is something to go on with
+    /// @param wake called on any thread when the restart can continue
     WorkerRestart(Reopener reopener, Limits limits, Telemetry telemetry, Runnable wake) {
         this.reopener = reopener;
         this.limits = limits;
@@ -132,7 +132,8 @@ final class WorkerRestart {
         return phase != Phase.NONE;
     }
 
-    /// Nanoseconds until [#advance] can go on by itself; [Long#MAX_VALUE] when it will call `wake`.
+    /// Nanoseconds until [#advance] can continue by itself; [Long#MAX_VALUE] when it will call
+    /// `wake`.
     long untilDue(long now) {
         var current = task;
         return phase == Phase.CLOSING && current != null && current.isDone()

@@ -17,12 +17,12 @@ import java.util.Set;
 import java.util.function.Consumer;
 import java.util.function.Predicate;
 
-/// What is in the encoder cache, and in which rows. An item without references stays until its rows
-/// are needed, oldest first; workers drop it when they are told.
+/// The contents of the encoder cache, by rows. An item without references stays until its rows are
+/// needed, and is evicted oldest first; workers drop it when they are told.
 ///
-/// A reference on a ready item keeps its rows, so only requests that can go on without further rows
-/// have one: running ones, ended ones under a hold, and those of an encode engine that have room
-/// for all their items. Rows that are being filled stay until that has ended.
+/// A reference on a ready item keeps its rows. So only requests that can continue without further
+/// rows hold references: running ones, ended ones under a hold, and those of an encode engine that
+/// have room for all their items. Rows that are being filled stay until that has ended.
 final class EncoderIndex {
     private final Consumer<String> onFreed;
     private final Map<String, Item> items = new HashMap<>();
@@ -52,14 +52,14 @@ final class EncoderIndex {
         /// Whether the rows are there at the end of this step at the latest.
         boolean ready;
 
-        /// Whether somebody fills the rows, or has; until then they are only reserved.
+        /// Whether the rows are being filled or have been; until then they are only reserved.
         boolean started;
 
-        /// A load is under way that nobody wants any more.
+        /// A load is in progress whose item is no longer needed.
         boolean dying;
 
-        /// The cache was cleared while somebody needed the item: it is for nobody else, and goes
-        /// with its last reference.
+        /// The cache was cleared while the item was in use. It is not found by other requests, and
+        /// is removed with its last reference.
         boolean outdated;
 
         /// A load and holds that were revoked long ago, and that a rank has not answered: the rows
@@ -96,7 +96,7 @@ final class EncoderIndex {
         }
     }
 
-    /// @param onFreed hears of each item that is dropped, before its rows are given to another
+    /// @param onFreed called with the hash of each dropped item, before its rows are reused
     EncoderIndex(int total, Consumer<String> onFreed) {
         this.rows = new RowMap(total);
         this.onFreed = onFreed;
@@ -133,7 +133,7 @@ final class EncoderIndex {
         item.users.add(user);
     }
 
-    /// Whether nobody refers to it, so that it goes when its rows are needed.
+    /// Whether it has no references, so that it may be evicted.
     boolean isUnreferenced(Item item) {
         return unreferenced.get(item.hash) == item;
     }
@@ -155,7 +155,7 @@ final class EncoderIndex {
         return allocate(Map.of(hash, size), user) ? find(hash) : Optional.empty();
     }
 
-    /// Room for several items, or for none of them.
+    /// Allocates rows for several items, or for none of them.
     ///
     /// @param wanted rows by hash
     boolean allocate(Map<String, Integer> wanted, RequestItems user) {
@@ -210,7 +210,7 @@ final class EncoderIndex {
         return had;
     }
 
-    /// Keeps an item that nobody refers to until its rows are needed.
+    /// Keeps an item without references as evictable.
     void retain(Item item) {
         boolean unused = item.users.isEmpty() && item.ready && !item.fresh;
         if (unused && item.outdated) {
@@ -269,7 +269,7 @@ final class EncoderIndex {
         items.values().forEach(item -> item.outdated = item.started);
     }
 
-    /// The memory behind the rows is gone, whoever used or filled them.
+    /// The memory of the rows is lost: removes all items, whether in use, filled or not.
     void forgetAll() {
         items.clear();
         unreferenced.clear();

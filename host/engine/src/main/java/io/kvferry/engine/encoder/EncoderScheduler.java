@@ -35,7 +35,7 @@ public final class EncoderScheduler {
     private final List<EncodeTask> encodes = new ArrayList<>();
     private int budget;
 
-    /// A request that cannot go on for lack of an item.
+    /// A request whose encoder item cannot be provided.
     public record Broken(String requestId, Failure failure) {}
 
     /// @param rows of the encoder cache
@@ -62,7 +62,7 @@ public final class EncoderScheduler {
         this.telemetry = telemetry;
     }
 
-    /// A step is planned anew.
+    /// Starts the planning of a step.
     public void beginStep() {
         budget = settings.stepRows;
         encodes.clear();
@@ -171,7 +171,7 @@ public final class EncoderScheduler {
                 now);
     }
 
-    /// Tells the connector of a new request.
+    /// Announces a new request to the connector.
     public void onRequest(RequestItems request) {
         if (ec.present() && !request.isEmpty()) {
             var items = new ArrayList<EcItem>(request.count());
@@ -230,13 +230,14 @@ public final class EncoderScheduler {
         return true;
     }
 
-    /// The request has computed up to `computed`: items before that are no longer needed by it.
+    /// The request has computed up to `computed` and no longer needs the items before that
+    /// position.
     public void computed(RequestItems request, int computed) {
         references.computed(request, computed);
     }
 
-    /// The request does not run, or no longer: it gives its references on ready items back, since
-    /// requests that run may need the rows. What is being filled for it goes on.
+    /// The request is not running. Releases its references on ready items, since running requests
+    /// may need the rows. Items that are being filled for it are not affected.
     public void stopped(RequestItems request) {
         references.dropReady(request, 0);
     }
@@ -268,7 +269,7 @@ public final class EncoderScheduler {
         return decision.params();
     }
 
-    /// What was planned has been done, except what [#encodeFailed] was told of.
+    /// The planned items have been encoded, except those reported to [#encodeFailed].
     public void endStep() {
         index.endStep();
         telemetry.metrics().add(Counter.ITEMS_ENCODED, encodes.size());
@@ -278,7 +279,7 @@ public final class EncoderScheduler {
         references.encodeFailed(hash, failure);
     }
 
-    /// The workers are gone, and every item with them: the requests need theirs anew.
+    /// The workers are lost, with every item: the requests need all of their items again.
     public void forgetAll(Iterable<RequestItems> requests) {
         index.forgetAll();
         encodes.clear();

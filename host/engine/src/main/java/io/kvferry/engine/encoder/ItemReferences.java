@@ -15,8 +15,8 @@ import io.kvferry.spi.kv.TransferId;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Which requests refer to which items of the encoder cache, and what becomes of an item when it
-/// has been loaded, when its load fails, and when nobody refers to it any more.
+/// The references of requests on items of the encoder cache. Handles the end of an item's load, its
+/// failure, and the release of the last reference.
 final class ItemReferences {
     private final EncoderIndex index;
     private final Transfers transfers;
@@ -59,13 +59,14 @@ final class ItemReferences {
             index.remove(item);
         }
 
-        /// A synchronous load that was not reported with its step goes on like an asynchronous one.
+        /// A synchronous load that was not reported with its step continues like an asynchronous
+        /// one.
         @Override
         protected void late() {
             item.ready = false;
         }
 
-        /// Nobody can wait for the item any more, and nobody can have the rows.
+        /// Requests can no longer wait for the item, and its rows cannot be reused.
         @Override
         protected void unanswered(Failure failure) {
             item.unanswered.add(this);
@@ -159,8 +160,8 @@ final class ItemReferences {
         }
     }
 
-    /// Gives references on ready items back, from the `first` on. What is being filled for the
-    /// request goes on.
+    /// Releases references on ready items from index `first` on. Items that are being filled for
+    /// the request are not affected.
     void dropReady(RequestItems request, int first) {
         for (int i = first; i < request.count(); i++) {
             if (request.state(i).referenced
@@ -192,7 +193,7 @@ final class ItemReferences {
         }
     }
 
-    /// Nobody wants an item that is not there yet.
+    /// The last reference on an item that is not ready is gone.
     private void unwanted(EncoderIndex.Item item) {
         if (!item.started) {
             index.remove(item);
@@ -204,8 +205,8 @@ final class ItemReferences {
         }
     }
 
-    /// The item has been loaded. Requests that wait for something else meanwhile have no reference
-    /// on it; it stays in the cache for them as long as nobody needs the rows.
+    /// The item has been loaded. Requests that now wait for something else have no reference on it;
+    /// it stays cached for them until its rows are needed.
     private void arrived(EncoderIndex.Item item) {
         item.load = null;
         if (item.dying) {
@@ -225,8 +226,8 @@ final class ItemReferences {
         index.retain(item);
     }
 
-    /// The item could not be loaded: whoever needs it has to encode it. An encode engine keeps the
-    /// room for it, since it is reserved together with that of the requests' other items.
+    /// The item could not be loaded; requests that need it must encode it. An encode engine keeps
+    /// the room for it, since it is reserved together with that of the requests' other items.
     private void lost(EncoderIndex.Item item) {
         item.load = null;
         item.users.forEach(user -> user.mustEncode(item.hash));

@@ -24,7 +24,7 @@ final class ItemRoom {
     private final EncoderIndex index;
     private final ItemReferences references;
 
-    /// Somebody found no room for an item in the step that is being planned.
+    /// An item found no room in the step that is being planned.
     private boolean shortOfRows;
 
     ItemRoom(EncoderIndex index, ItemReferences references) {
@@ -32,19 +32,19 @@ final class ItemRoom {
         this.references = references;
     }
 
-    /// A step is planned anew.
+    /// Starts the planning of a step.
     void beginStep() {
         shortOfRows = false;
     }
 
-    /// Whether somebody found no room in this step.
+    /// Whether an item found no room in this step.
     boolean isShort() {
         return shortOfRows;
     }
 
     /// What the cache has of an item.
     enum Access {
-        /// The cache has the item, or somebody is about to fill it.
+        /// The item is cached, or about to be filled.
         SHARED,
         ABSENT,
         /// Not now, or never: then the request is broken.
@@ -80,7 +80,7 @@ final class ItemRoom {
             return Access.SHARED;
         }
         if (item.ready && item.users.stream().allMatch(user -> user.held)) {
-            index.detach(item); // a hold may last, and nobody else may have what it holds
+            index.detach(item); // a hold may last long, and its rows must not be shared
             return Access.ABSENT;
         }
         return Access.REFUSED;
@@ -122,12 +122,12 @@ final class ItemRoom {
                 .toArray();
     }
 
-    /// There is no room beside what the cache has of the request. Where waiting for others cannot
-    /// change that, what it has is moved: it is dropped, and filled again elsewhere. The request
-    /// fails when that cannot help either.
+    /// There is no room next to the request's cached items. If waiting for other requests cannot
+    /// change that, its items are moved: dropped, and filled again elsewhere. If that cannot help
+    /// either, the request fails.
     ///
-    /// @param missing gets what is dropped
-    /// @return whether there is room now; else the request has no references
+    /// @param missing receives the dropped items
+    /// @return whether there is room now; if not, the request has no references
     private boolean makesRoom(RequestItems request, Map<String, Integer> missing) {
         references.dropAll(request);
         var cached = cached(request);
@@ -165,9 +165,9 @@ final class ItemRoom {
                 .collect(Collectors.toCollection(LinkedHashSet::new));
     }
 
-    /// Which items have to go for the others to have room once everybody else has ended: none if
-    /// possible, else those for which the request brings the content, else all of them, which then
-    /// have to be loaded.
+    /// Items that must be moved so that the others have room once all other requests have ended:
+    /// none if possible, else those for which the request brings the content, else all of them,
+    /// which must then be loaded.
     ///
     /// @return empty when there will never be room
     private Optional<Set<Item>> toMove(
@@ -186,8 +186,8 @@ final class ItemRoom {
                 .findFirst();
     }
 
-    /// Whether there is no room for items of so many rows each. Then nobody gets any in the rest of
-    /// the step, or small items would keep the room from a large one for ever.
+    /// Whether items of so many rows each find no room. Then no item gets room in the rest of the
+    /// step; otherwise small items could starve a large one.
     boolean isShortOf(RequestItems request, int... rows) {
         if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
             return false;

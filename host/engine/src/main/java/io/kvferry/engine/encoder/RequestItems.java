@@ -129,7 +129,7 @@ public final class RequestItems {
         return text.toString();
     }
 
-    /// The encoder cache is empty: the request needs all of them anew.
+    /// The encoder cache is empty: the request needs all of its items again.
     void reset() {
         reserved = false;
         for (var state : states) {

@@ -9,11 +9,11 @@ import java.util.TreeMap;
 import java.util.function.Predicate;
 import java.util.stream.IntStream;
 
-/// Which rows of the encoder cache belong to which item: each has one range without gaps, which it
-/// keeps as long as it is cached.
+/// The rows of the encoder cache by item. Each item has one contiguous range, which it keeps as
+/// long as it is cached.
 ///
-/// Ranges are found first-fit, the largest first. What does not fit now does so when enough items
-/// have gone, since whatever fits into the rows at all fits into empty ones.
+/// Ranges are allocated first-fit, the largest first. A request that does not fit now will fit once
+/// enough items are gone, if it fits into the empty cache at all.
 ///
 /// Threading: scheduler thread only.
 final class RowMap {
@@ -28,10 +28,10 @@ final class RowMap {
         return total;
     }
 
-    /// Where ranges of these sizes could begin, all at once.
+    /// Finds first rows for ranges of these sizes, for all of them together.
     ///
-    /// @param inTheWay which items keep their rows; the others count as gone
-    /// @return null when there is no place for all of them
+    /// @param inTheWay which items keep their rows; the rows of others count as free
+    /// @return null when they do not all fit
     int @Nullable [] find(int[] sizes, Predicate<EncoderIndex.Item> inTheWay) {
         var gaps = gaps(inTheWay);
         var found = new int[sizes.length];

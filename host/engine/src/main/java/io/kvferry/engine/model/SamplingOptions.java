@@ -28,7 +28,7 @@ public record SamplingOptions(
         int minTokens,
         int logprobs,
         int promptLogprobs) {
-    /// Nothing of it.
+    /// No options.
     public static final SamplingOptions NONE = new SamplingOptions(0, 0, 0, 0, 1, Map.of(), 0, -1);
 
     /// Without log-probabilities of the prompt.

@@ -12,14 +12,14 @@ public interface StepOutput {
     /// Logits behind the item's `token`-th token of this step, which is one of the prompt's; for
     /// each of [StepBatch.Item#promptLogits], in any order. Reads `logits` before it returns.
     default void promptLogits(int item, int token, float[] logits) {
-        throw new UnsupportedOperationException("nobody asked for the logits of a prompt");
+        throw new UnsupportedOperationException("prompt logits were not requested");
     }
 
     /// The item's next token, for runners that sample themselves.
     void token(int item, int token);
 
-    /// This item cannot be computed, the others can: its request fails, unless the engine learns
-    /// from the connector that a load of it failed.
+    /// Reports that this item cannot be computed, while the others can. Its request fails, unless
+    /// the connector reports that a load of it failed.
     default void failed(int item, Failure failure) {
         throw failure.toException();
     }

@@ -6,9 +6,9 @@ import io.kvferry.spi.KvFerryException;
 import java.nio.file.Path;
 import java.util.Optional;
 
-/// Reads the tokenizer of a Hugging Face model folder with more than the built-in byte-level BPE
-/// can do. Found by [java.util.ServiceLoader]; the first one that takes a folder reads it, and the
-/// built-in tokenizer the rest.
+/// Reads tokenizers of Hugging Face model folders beyond the built-in byte-level BPE. Found by
+/// [java.util.ServiceLoader]. The first provider that accepts a folder reads it; the built-in
+/// tokenizer is the fallback.
 public interface TokenizerProvider {
     /// Reads the folder's tokenizer and its chat template.
     ///

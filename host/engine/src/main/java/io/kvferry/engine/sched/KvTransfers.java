@@ -191,8 +191,8 @@ final class KvTransfers implements BlockPool {
 
     /// Starts the load of a request's blocks.
     ///
-    /// @return false when the connector failed to take it over. Nobody knows then whether it will
-    ///   write: the blocks stay out of use until the workers have answered
+    /// @return false when the connector failed to accept it. It may write nevertheless, so the
+    ///   blocks stay out of use until the workers have answered
     boolean load(RequestState request, int from, int to, LoadMode mode) {
         var load = new BlockLoad(request.loadId(), request);
         metrics.count(Counter.LOADS_STARTED);
@@ -228,8 +228,8 @@ final class KvTransfers implements BlockPool {
         }
     }
 
-    /// Transfers that were opened longer ago than `nanos` and keep their blocks, perhaps for long:
-    /// holds that nobody has fetched, and whatever is unanswered.
+    /// Transfers that have been open for longer than `nanos` and may keep their blocks for long:
+    /// holds that were not fetched, and transfers whose revocation is unanswered.
     List<Transfer> stale(long nanos, long now) {
         return transfers.stale(now - nanos);
     }

@@ -39,7 +39,7 @@ final class LoadOutcomes {
         this.telemetry = telemetry;
     }
 
-    /// Goes on with the requests whose loads have ended since the last call.
+    /// Continues the requests whose loads have ended since the last call.
     void takeIn() {
         for (var load : transfers.takeEnded()) {
             ended(load.request(), load.result());

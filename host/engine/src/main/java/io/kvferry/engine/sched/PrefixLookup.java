@@ -7,8 +7,8 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 
 import java.util.Optional;
 
-/// Looks a waiting request up: how much of it the prefix cache has, and how much the connector
-/// promises beyond that. Keeps requests that lack blocks from being looked up in vain.
+/// Looks a waiting request up: how much of it is in the prefix cache, and how much the connector
+/// promises beyond that. Skips lookups of requests that still lack blocks.
 ///
 /// Threading: scheduler thread only.
 final class PrefixLookup {
@@ -34,7 +34,8 @@ final class PrefixLookup {
     /// @return empty while the connector does not know yet
     Optional<Found> find(RequestState request, long now) {
         if (request.sampling().options().scoresPrompt()) {
-            // Neither the cache nor a connector has the logits of what they keep.
+            // Prompt log-probabilities need the logits, which neither the cache nor a connector
+            // keeps.
             return Optional.of(new Found(0, 0, UsableHit.nothing(""), LoadMode.SYNC));
         }
         int blocks = cache.find(request);
@@ -69,9 +70,9 @@ final class PrefixLookup {
         request.blockedSince = now;
     }
 
-    /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
-    /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
-    /// which is looked up now and then.
+    /// Whether a request that lacked blocks need not be looked up yet. While no more blocks are
+    /// free than at its last lookup it would be blocked again, unless more of its prefix has been
+    /// cached since; so it is looked up again at intervals.
     boolean isStillBlocked(RequestState request, long now) {
         return request.blockedAt == cache.pool().version()
                 || (request.blockedAt >= 0
@@ -85,8 +86,8 @@ final class PrefixLookup {
         request.itemSince = now;
     }
 
-    /// Whether only the item needs to be looked for, at [RequestState#itemFrom]. The prefix is
-    /// looked up again at intervals: it may cover the item by then.
+    /// Whether only the item at [RequestState#itemFrom] must be looked for. The prefix is looked up
+    /// again at intervals, since it may cover the item by then.
     boolean awaitsItem(RequestState request, long now) {
         boolean awaits = request.itemFrom >= 0 && now - request.itemSince < BLOCKED_RETRY_NANOS;
         if (!awaits) {
@@ -95,7 +96,7 @@ final class PrefixLookup {
         return awaits;
     }
 
-    /// Whatever kept a request from being admitted is no longer so.
+    /// The reason why a request was not admitted no longer applies.
     static void reset(RequestState request) {
         request.pending.clear();
         request.blockedAt = -1;

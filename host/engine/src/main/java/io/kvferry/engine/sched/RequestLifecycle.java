@@ -11,9 +11,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// Which state each request is in. Nothing else changes a state, and a change that [Change] does
-/// not allow throws, which ends the engine: it would otherwise go on with requests in two queues or
-/// in none.
+/// The state of each request. Only this class changes states. A change that [Change] does not allow
+/// throws, which ends the engine; otherwise a request could be in two queues or in none.
 ///
 /// | state | blocks | who moves it on |
 /// |---|---|---|
@@ -22,7 +21,7 @@ import java.util.Set;
 /// | LOADING | those of its load | the load: it ends, or is given up after its deadline |
 /// | READY | those of its load | admission, before any waiting request |
 /// | RUNNING | all that it has computed | its tokens, or a preemption |
-/// | ENDED | none | nobody |
+/// | ENDED | none | final |
 ///
 /// Waiting, ready and running requests are kept in order of [RequestState#priority], the smaller
 /// first, so that the last running one is the one to preempt.
@@ -193,7 +192,7 @@ final class RequestLifecycle {
         return loading.size;
     }
 
-    /// Waiting requests that had to start over for lack of blocks.
+    /// Waiting requests that were preempted because blocks ran out.
     int preemptedCount() {
         return preempted;
     }

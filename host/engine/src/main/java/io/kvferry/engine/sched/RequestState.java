@@ -73,7 +73,7 @@ public final class RequestState extends RequestLifecycle.Place implements Reques
     /// Whether the request got its blocks in the step that is being planned.
     boolean admitted;
 
-    /// Pool version at which the request could not be admitted; no use to try again before it
+    /// Pool version at which the request could not be admitted; a retry is pointless before it
     /// changes.
     long blockedAt = -1;
 
@@ -90,7 +90,7 @@ public final class RequestState extends RequestLifecycle.Place implements Reques
     /// When it was last looked whether only stale transfers keep it from running.
     long staleLookAt = System.nanoTime();
 
-    /// From which position it could go on but for an encoder item, -1 when that is not so.
+    /// The position of the encoder item that keeps the request from running; -1 when there is none.
     int itemFrom = -1;
 
     /// When it was looked up and lacked that item.

@@ -109,8 +109,9 @@ public final class Requests {
         }
     }
 
-    /// The workers are gone, and with them all that requests had computed and loaded. Those that
-    /// had start over or fail, by their policy, and fail the second time: they may be the cause.
+    /// The workers are lost, and everything that requests had computed or loaded. Requests that had
+    /// something start over or fail, by their policy. They fail at the second loss, since they may
+    /// be the cause.
     void restartOrFail(Failure failure) {
         var all = List.copyOf(live.values());
         for (var request : all.reversed()) { // each goes before those that came later
@@ -134,7 +135,7 @@ public final class Requests {
         return live.isEmpty();
     }
 
-    /// Fails those that cannot go on for lack of an item.
+    /// Fails the requests whose encoder item cannot be provided.
     void failBroken() {
         for (var broken : encoders.takeBroken()) {
             var request = live.get(broken.requestId());

@@ -179,7 +179,7 @@ public final class Scheduler {
         return schedule;
     }
 
-    /// Whether connectors or workers have to hear something although nothing is computed.
+    /// Whether connectors or workers must be notified although there is nothing to compute.
     public boolean hasNews() {
         var schedule = planner.schedule();
         return hasOpenTransfers()
@@ -270,8 +270,8 @@ public final class Scheduler {
         return reports;
     }
 
-    /// Whether the step after this one is due at once: more is to be computed, or requests that
-    /// waited for a load can go on.
+    /// Whether to run the next step immediately: there is more to compute, or requests that waited
+    /// for a load can continue.
     public boolean isDue() {
         boolean loadEnded = kvTransfers.takeLoadEnded() | ecTransfers.takeLoadEnded();
         return loadEnded
@@ -290,18 +290,18 @@ public final class Scheduler {
         return kvTransfers.isOpen() || ecTransfers.isOpen();
     }
 
-    /// Whether transfers are open of which nobody tells that they have ended, or a scheduler half
-    /// is due: the next step is to come soon.
+    /// Whether the next step must follow soon: a scheduler half is due, or transfers are open whose
+    /// end is not signalled.
     ///
-    /// @param kvSignals whether the KV connector tells
+    /// @param kvSignals whether the KV connector signals the end of transfers
     public boolean mustPoll(boolean kvSignals, boolean ecSignals) {
         return untilPendingWork() <= 0
                 || (kvTransfers.isOpen() && !kvSignals)
                 || (ecTransfers.isOpen() && !ecSignals);
     }
 
-    /// Nanoseconds until a step has something to do that nobody announces; [Long#MAX_VALUE] when
-    /// nothing has.
+    /// Nanoseconds until the next work of a step that is not signalled; [Long#MAX_VALUE] when there
+    /// is none.
     public long untilDue(long now) {
         long due = untilPendingWork();
         if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
@@ -333,9 +333,9 @@ public final class Scheduler {
         ecTransfers.revokeAll();
     }
 
-    /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
-    /// stores. In the last case requests start over: what they have in their blocks would go on to
-    /// be stored.
+    /// Empties the prefix cache, the encoder cache and, if requested and supported, the connectors'
+    /// stores. In the last case requests start over, since the contents of their blocks would
+    /// otherwise still be stored.
     public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
         cache.clear();
         encoders.clear();
@@ -360,8 +360,7 @@ public final class Scheduler {
 
     // ---- without workers
 
-    /// The workers are gone, and with them every block, item and transfer. Requests start over or
-    /// fail.
+    /// The workers are lost, with every block, item and transfer. Requests start over or fail.
     public void forgetWorkers(Failure failure, long step) {
         disableConnectors();
         requests.restartOrFail(failure);

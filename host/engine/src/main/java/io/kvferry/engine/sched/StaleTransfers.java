@@ -13,19 +13,19 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/// Requests that only stale transfers keep from running: those that were opened longer ago than a
-/// patience, and of which nobody knows when they end. Whoever waits for such blocks fails instead:
+/// Requests that are blocked only by stale transfers, which have been open for longer than the
+/// patience and may not end soon. A request that needs their blocks fails:
 ///
 /// | whose blocks it lacks | may take | it fails with |
 /// |---|---|---|
-/// | holds of ended requests that nobody has fetched | minutes | BACKPRESSURE, unless it has a token: it was running before |
+/// | unfetched holds of ended requests | minutes | BACKPRESSURE, unless it has a token |
 /// | transfers whose revocation a rank has not answered within the limit | for ever | TIMEOUT |
 ///
-/// A request that needs what running requests or younger transfers have waits on, since they end by
-/// themselves soon. One that is refused for holds is so before it has a token, mostly before
-/// anything is computed for it (a long prompt may lack blocks in the middle): a router has the
-/// decode instance compute the prompt, a client may try another instance. Rows of encoder items are
-/// dealt with in [io.kvferry.engine.encoder.EncoderScheduler], without the patience.
+/// A request that needs blocks of running requests or younger transfers keeps waiting, since these
+/// end soon. A request is refused for holds only before its first token, and mostly before anything
+/// is computed for it (a long prompt may lack blocks in the middle). A router then has the decode
+/// instance compute the prompt; a client may try another instance. Rows of encoder items are
+/// handled in [io.kvferry.engine.encoder.EncoderScheduler], without the patience.
 ///
 /// Threading: scheduler thread only.
 final class StaleTransfers {
@@ -83,7 +83,7 @@ final class StaleTransfers {
         }
     }
 
-    /// A step is planned anew.
+    /// Starts the planning of a step.
     void beginStep() {
         stale = null;
         lost = null;
@@ -103,8 +103,8 @@ final class StaleTransfers {
         return lost;
     }
 
-    /// Whether a request that lacks blocks is to be looked up anew before it is refused: what it
-    /// needs changes with the prefix cache.
+    /// Whether a request that lacks blocks must be looked up again before it is refused, since its
+    /// needs change with the prefix cache.
     boolean mayRefuse(RequestState request, long now) {
         return isDue(request, now) && stale(now).atMost > 0;
     }

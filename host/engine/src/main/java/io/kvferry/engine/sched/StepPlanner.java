@@ -60,7 +60,7 @@ final class StepPlanner {
         DONE,
         /// Not now; the next one may go.
         SKIP,
-        /// No room; nobody behind it goes either, or it would starve.
+        /// No room; requests behind it must wait as well, or it would starve.
         STOP
     }
 
@@ -184,7 +184,7 @@ final class StepPlanner {
         return true;
     }
 
-    /// Free blocks with which the request could go on to a position.
+    /// Free blocks that the request needs to continue up to a position.
     private long needed(RequestState request, int to) {
         return (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
     }
@@ -345,18 +345,18 @@ final class StepPlanner {
         }
     }
 
-    /// A load failed as a whole: start over, perhaps from another source.
+    /// A load failed as a whole: the request starts over, possibly from another source.
     void restartAfterLoad(RequestState request) {
         request.blocks.release();
         restart(request);
     }
 
-    /// Whatever kept a waiting request from being admitted is no longer so.
+    /// The reason why a waiting request was not admitted no longer applies.
     void lookUpAgain(RequestState request) {
         PrefixLookup.reset(request);
     }
 
-    /// The workers are gone, and the plan of this step with them; new runners know no request.
+    /// The workers are lost. Discards the plan of this step; new runners know no requests.
     void forgetStep(long step) {
         schedule.begin(step);
         schedule.finished = false;
@@ -380,7 +380,8 @@ final class StepPlanner {
         forgotten.add(requestId);
     }
 
-    /// Ids that the runners have to forget; cleared by the caller once told.
+    /// Ids of requests that the runners must forget. The caller clears the list once it has been
+    /// sent.
     List<String> forgotten() {
         return forgotten;
     }

@@ -49,7 +49,7 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
 
     private int read;
 
-    /// How many tokens a reader that waits has read; less than any number while nobody waits.
+    /// Tokens that a waiting reader has already read; NOBODY while no reader waits.
     private volatile int awaitedBeyond = NOBODY;
 
     /// Whether the waker has it among those who wait.
@@ -121,7 +121,7 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
 
     @Override
     public void wake() {
-        listed.set(false); // then the lock: who has found it listed until now waits by then
+        listed.set(false); // before the lock: readers that were listed until now wait by then
         lock.lock();
         try {
             changed.signalAll();
@@ -175,7 +175,7 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
             if (read == sequence.published() && outcome == null) {
                 awaitToken(limit);
             }
-            // no token follows an outcome, so that nothing is missed where there is one
+            // no token follows an outcome, so tokens are checked first
             if (read < sequence.published()) {
                 var values =
                         read < logprobs.length
@@ -215,7 +215,7 @@ public final class Generation implements RequestHandle, ReaderWaker.Readers {
         }
         try {
             waker.add(this);
-        } catch (Throwable e) { // or nobody would list it again
+        } catch (Throwable e) { // otherwise it would never be listed again
             listed.set(false);
             throw e;
         }

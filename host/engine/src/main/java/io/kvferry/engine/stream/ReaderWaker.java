@@ -17,13 +17,13 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
-/// Wakes clients that wait for tokens, on a thread of its own. The scheduler thread says that a
-/// step has published tokens, which costs the same with one reader and with hundreds; the thread
-/// here looks for whom there is one.
+/// Wakes clients that wait for tokens, on its own thread. The scheduler thread only signals that a
+/// step has published tokens, at a cost that does not depend on the number of readers; this thread
+/// finds the readers to wake.
 ///
-/// Where many wait at once, the thread pauses after each round. A reader that is woken less often
-/// takes more tokens at a time; without the pause, steps that are shorter than a round would have
-/// the readers take the processors that the steps need.
+/// With many waiting readers the thread pauses after each round. A reader that is woken less often
+/// takes more tokens at a time. Without the pause, readers would take processor time from steps
+/// that are shorter than a round.
 ///
 /// Threading: [#add] on the readers' threads, [#close] after the last step, the rest on the
 /// scheduler thread.
@@ -36,8 +36,8 @@ public final class ReaderWaker implements AutoCloseable {
 
     private static final long LONGEST_PAUSE_NANOS = 200_000;
 
-    /// Rounds in a row in which something may be thrown, as when there is no memory for a moment,
-    /// and the pause after each.
+    /// Failed rounds in a row before the thread ends, for example while memory is short, and the
+    /// pause after each.
     private static final int MOST_FAILURES = 5;
 
     private static final long FAILURE_PAUSE_NANOS = 20_000_000;
@@ -45,7 +45,7 @@ public final class ReaderWaker implements AutoCloseable {
 
     /// Those who read the tokens of one request. Asked and woken on the waker's thread.
     interface Readers {
-        /// Whether one that waits has a token to take, or none waits any more.
+        /// Whether a waiting reader has a token to take, or no reader waits any more.
         boolean haveNews();
 
         /// Wakes those that wait. They add themselves again before they wait again.
@@ -61,14 +61,14 @@ public final class ReaderWaker implements AutoCloseable {
     /// How many are in either.
     private final AtomicInteger listed = new AtomicInteger();
 
-    /// Steps that published tokens while somebody waited.
+    /// Steps that published tokens while a reader waited.
     private final AtomicLong steps = new AtomicLong();
 
     private volatile boolean parked;
     private volatile boolean closed;
     private @Nullable Thread thread;
 
-    /// Why the thread has ended, and nobody is woken any more.
+    /// Why the thread has ended; readers are no longer woken.
     private volatile @Nullable Throwable failure;
 
     /// Has readers woken when there is news for them. The caller looks for news after this, and
@@ -115,7 +115,7 @@ public final class ReaderWaker implements AutoCloseable {
     private void start() {
         try {
             thread = Thread.ofPlatform().daemon().name("kvferry-reader-waker").start(this::run);
-        } catch (OutOfMemoryError e) { // no thread to be had; the next step tries again
+        } catch (OutOfMemoryError e) { // no thread can be created; the next step tries again
             LOG.warn("the scheduler thread wakes readers itself", e);
             wakeSome();
         }
@@ -153,9 +153,9 @@ public final class ReaderWaker implements AutoCloseable {
         parked = false;
     }
 
-    /// Wakes those that have news, and keeps the others.
+    /// Wakes readers that have tokens, and keeps the others.
     ///
-    /// @return how many
+    /// @return how many were woken
     private int wakeSome() {
         for (var each = arrived.peek(); each != null; each = arrived.peek()) {
             waiting.add(each);
@@ -175,7 +175,7 @@ public final class ReaderWaker implements AutoCloseable {
         return woken;
     }
 
-    /// Ends the thread. Everybody has an outcome by now, and whoever waits for one is woken with
+    /// Ends the thread. All requests have an outcome by now, and readers that wait are woken with
     /// it.
     @Override
     public void close() {

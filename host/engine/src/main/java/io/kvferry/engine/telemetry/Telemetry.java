@@ -26,8 +26,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.function.Consumer;
 
-/// Where the scheduler tells what happens: events, cache events, counters. Nothing here can fail a
-/// request.
+/// Receives what happens in the scheduler: events, cache events, counters. Failures in here never
+/// fail a request.
 public final class Telemetry {
     private static final Logger LOG = LoggerFactory.getLogger(Telemetry.class);
     private static final String ENGINE = "engine";
@@ -139,8 +139,8 @@ public final class Telemetry {
         metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
     }
 
-    /// Tells, source by source, what was promised and what was delivered. A source that stepped in
-    /// for another had promised nothing.
+    /// Reports, source by source, what was promised and what was delivered. A source that replaced
+    /// another one had promised nothing.
     ///
     /// @param nanos since the promise
     public void delivery(
@@ -187,8 +187,8 @@ public final class Telemetry {
         }
     }
 
-    /// A block of group 0 can be found in the engine's own cache from now on. Blocks of one request
-    /// that follow each other are told together.
+    /// Reports a block of group 0 that can be found in the engine's own cache from now on.
+    /// Consecutive blocks of one request are reported together.
     public void blockStored(RequestView request, int position, int blockTokens) {
         if (!removed.isEmpty()) {
             flushRemoved();

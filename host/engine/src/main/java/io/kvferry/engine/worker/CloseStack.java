@@ -7,7 +7,7 @@ import org.slf4j.LoggerFactory;
 import java.util.ArrayDeque;
 import java.util.Deque;
 
-/// Closes resources in reverse order; one that fails to close does not keep the others open.
+/// Closes resources in reverse order. A failure to close one does not keep the others open.
 public final class CloseStack implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(CloseStack.class);
 

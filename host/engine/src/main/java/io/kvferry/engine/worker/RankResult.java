@@ -140,7 +140,7 @@ public final class RankResult {
         return values.length == count;
     }
 
-    /// Whether no item failed or was left out.
+    /// Whether all items were computed: none failed or was skipped.
     public boolean isClean() {
         return clean;
     }
@@ -153,7 +153,7 @@ public final class RankResult {
         return failures[item] != null;
     }
 
-    /// Whether the item was left out because an encoder output it needs is not there.
+    /// Whether the item was skipped because an encoder output that it needs is missing.
     public boolean skipped(int item) {
         return skipped[item];
     }

@@ -14,7 +14,7 @@ public interface WorkerGroup extends AutoCloseable {
     ///
     /// @return by rank; valid until the next call
     /// @throws io.kvferry.spi.KvFerryException PEER_LOST or TIMEOUT when a rank is dead; the group
-    ///   is of no use then
+    ///   must then be closed
     List<RankResult> execute(StepPlan plan);
 
     /// Closes worker halves, then runners, then frees the cache memory. Idempotent.

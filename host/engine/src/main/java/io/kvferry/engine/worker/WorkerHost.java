@@ -7,9 +7,9 @@ import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
 
-/// How a worker child process finds its plugins. The child takes the first one that
-/// [java.util.ServiceLoader] finds, else looks all plugins up by ServiceLoader itself and offers
-/// them no services but events. Needs a public constructor without arguments.
+/// Provides the plugins of a worker child process. The child uses the first implementation that
+/// [java.util.ServiceLoader] finds. Without one it finds all plugins by ServiceLoader itself and
+/// offers them no services but events. Needs a public constructor without arguments.
 public interface WorkerHost {
     /// Called once, before the others, with the text of
     /// [io.kvferry.engine.Workers.ChildProcesses#hostConfig].

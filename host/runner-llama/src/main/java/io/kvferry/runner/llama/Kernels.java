@@ -3,8 +3,8 @@ package io.kvferry.runner.llama;
 
 import java.util.Arrays;
 
-/// The arithmetic between the matrices. Every sum has one order, given by its operands' positions
-/// alone, and nothing is called whose last bit may differ between machines.
+/// The arithmetic between the matrices. The order of every sum depends only on the positions of its
+/// operands, and no function is used whose last bit may differ between machines.
 final class Kernels {
     private Kernels() {}
 
@@ -132,11 +132,11 @@ final class Kernels {
         }
     }
 
-    /// `y += xa * a + xb * b + xc * c + xd * d` between `from` and `to`, added in that order: a
-    /// quarter of the loads and stores of `y` that four passes would need.
+    /// `y += xa * a + xb * b + xc * c + xd * d` between `from` and `to`, added in that order, with
+    /// a quarter of the loads and stores of `y` that four passes would need.
     ///
-    /// All arrays are indexed by the same expression, because only then does the compiler vectorise
-    /// a loop over several of them.
+    /// All arrays use the same index expression, since the compiler vectorises a loop over several
+    /// arrays only then.
     static void add4(
             float[] y,
             float xa,

@@ -14,8 +14,8 @@ import java.util.List;
 /// `[blockTokens][kvHeads][2 (K then V)][headDim]` floats for [KvLayout#LBNHC],
 /// `[kvHeads][blockTokens][2][headDim]` for [KvLayout#LBHNC], little-endian, keys after rotation.
 ///
-/// Threading: safe as long as nobody writes a block that another reads or writes; a block that
-/// nobody writes may be read by all.
+/// Threading: concurrent reads of a block are safe; a write requires that no other thread accesses
+/// the block.
 final class KvPages {
     private static final ValueLayout.OfFloat F32 =
             ValueLayout.JAVA_FLOAT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);

@@ -271,7 +271,7 @@ final class LlamaModel {
         return rows;
     }
 
-    /// Adds what the block left in `normed`, which is free by then, to the residual stream.
+    /// Adds the output of the sub-layer, which is in `normed`, to the residual stream.
     private void addToResidual(List<Part> tile, Workspace w) {
         int first = tile.getFirst().firstRow();
         int rows = tile.getLast().firstRow() + tile.getLast().count() - first;

@@ -13,9 +13,9 @@ import java.util.Set;
 /// The tokenizer of the made model: one token per byte, so that a prompt of n ASCII characters is n
 /// tokens and BOS.
 ///
-/// Ids 0 to 255 are the bytes, then BOS and EOS; the rest, which no prompt produces because there
-/// are no merges, are syllables, so that generated text looks like speech. The vocabulary has no
-/// gap: some engines fail on one.
+/// Ids 0 to 255 are the bytes, then BOS and EOS. The rest are syllables, so that generated text
+/// resembles words; without merges no prompt produces them. The vocabulary has no gaps, since some
+/// engines reject them.
 final class MakeTokenizer {
     static final int SIZE = 512;
     static final int BOS = 256;

@@ -40,9 +40,9 @@ record Matrix(float[][] rows) {
 
     /// `y[r] = x[r] * this` for the first `n` rows.
     ///
-    /// Each output is summed over the inputs in ascending order, one addition each, whatever `n`
-    /// is: that order is what makes results independent of batching. Only neighbouring outputs are
-    /// computed side by side.
+    /// Each output is summed over the inputs in ascending order, one addition each, for every `n`:
+    /// this order makes results independent of batching. Only neighbouring outputs are computed in
+    /// parallel.
     void multiply(float[][] x, float[][] y, int n) {
         for (int r = 0; r < n; r++) {
             Arrays.fill(y[r], 0, out(), 0f);

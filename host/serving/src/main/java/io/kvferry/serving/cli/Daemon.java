@@ -28,7 +28,7 @@ final class Daemon implements AutoCloseable {
     private final CountDownLatch stop = new CountDownLatch(1);
     private final CountDownLatch closed = new CountDownLatch(1);
 
-    /// A server that may go on with running requests at the end.
+    /// For a server that lets running requests end for `--stop-grace` before it closes.
     Daemon(HttpOptions options) {
         this(
                 options.json,
@@ -89,7 +89,7 @@ final class Daemon implements AutoCloseable {
         }
     }
 
-    /// Lets a waiting signal go on: everything is closed.
+    /// Releases a signal handler that waits: everything is closed.
     @Override
     public void close() {
         closed.countDown();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
-/// Told how far a long command is. Called from any thread.
+/// Receives the progress of a long command. Called from any thread.
 public interface Progress {
     /// A phase begins.
     void phase(String what);

@@ -6,13 +6,14 @@ import org.zeromq.ZMQ;
 import zmq.Msg;
 import zmq.msg.MsgAllocator;
 
-/// Allocates the frames that a socket of JeroMQ receives, on the heap, whatever a peer announces.
+/// Allocates the frames that a JeroMQ socket receives on the heap, with a bounded size, whatever
+/// length a peer announces.
 ///
 /// JeroMQ 0.6.0 compares an announced length with the limit as a signed number and then takes its
-/// lower 32 bits: lengths from 2^63 on pass, and end its io thread for lack of memory, or make it
-/// spin for ever once the peer has gone, by an exception in the middle of a frame
-/// (`Socket.setDecoder` is of no use, since it holds for raw sockets alone). Here such a frame is
-/// short; what follows is read as other frames.
+/// lower 32 bits. Lengths from 2^63 on therefore pass the check. They end its io thread with an
+/// OutOfMemoryError, or make it spin for ever after a disconnect, because of an exception in the
+/// middle of a frame. (`Socket.setDecoder` does not help, since it applies only to raw sockets.)
+/// Here such a frame is truncated, and the following bytes are read as other frames.
 final class BoundedFrames implements MsgAllocator {
     private final int most;
 

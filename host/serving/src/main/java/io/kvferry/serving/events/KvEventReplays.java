@@ -20,12 +20,12 @@ import java.util.NavigableMap;
 import java.util.Set;
 import java.util.TreeMap;
 
-/// The latest batches of a publisher, and the clients that they are sent to once more.
+/// The latest batches of a publisher, and the clients to which they are replayed.
 ///
 /// Memory is bounded in bytes, whatever clients do. A client has a few batches in its queue and
-/// gets the next ones when it has taken those. Queues share the arrays of the batches that are
-/// kept; those that are kept no longer and still in a queue are counted until the garbage collector
-/// has them, and nothing is sent while they are too many.
+/// gets more when it has taken those. Queues share the arrays of the kept batches. Arrays that are
+/// no longer kept but may still be queued count until the garbage collector has freed them; while
+/// they exceed the limit, nothing is sent.
 ///
 /// Threading: the publisher's thread.
 final class KvEventReplays {
@@ -105,7 +105,7 @@ final class KvEventReplays {
         this.mostBatches = mostBatches;
         this.mostBytes = mostBytes;
         socket.setSndHWM(QUEUED);
-        socket.setRouterMandatory(true); // says when a queue is full or a client gone
+        socket.setRouterMandatory(true); // reports full queues and lost clients
     }
 
     void keep(long number, byte[] payload) {
@@ -116,7 +116,7 @@ final class KvEventReplays {
         }
     }
 
-    /// Keeps none of the batches so far.
+    /// Drops all batches.
     void clear() {
         kept.values().forEach(this::drop);
         kept.clear();
@@ -198,9 +198,9 @@ final class KvEventReplays {
         }
     }
 
-    /// Sends to a client until it has all, its queue is full, or it is gone.
+    /// Sends to a client until it has everything, its queue is full, or it is gone.
     ///
-    /// @return whether nothing more is to be sent to it
+    /// @return whether the replay to this client is over
     private boolean isDone(byte[] client, Cursor cursor) {
         try {
             for (var entry : kept.tailMap(cursor.next).entrySet()) {

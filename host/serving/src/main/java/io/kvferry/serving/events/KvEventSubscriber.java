@@ -23,15 +23,15 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Follows the KV events of one engine. Earlier events are void when the connection is lost or made
-/// anew (the engine may have restarted), when a sequence number is missing, and when the numbers go
-/// back (behind a broker the engine may have restarted too, or there are two of them). Where the
-/// engine can replay, the batches that it has kept are read then, at most once a second.
+/// Follows the KV events of one engine. Earlier events become invalid when the connection is lost
+/// or reopened (the engine may have restarted), when a sequence number is missing, and when the
+/// numbers decrease (behind a broker the engine may have restarted, or there are two engines). If
+/// the engine supports replay, its kept batches are then read, at most once a second.
 ///
-/// An exception of a socket or of the listener voids all events too; they are followed anew after a
-/// pause.
+/// An exception of a socket or of the listener also invalidates all events; following resumes after
+/// a pause.
 ///
-/// Threading: calls the listener on a thread of its own, `kvferry-kv-events-N`.
+/// Threading: calls the listener on its own thread, `kvferry-kv-events-N`.
 public final class KvEventSubscriber implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(KvEventSubscriber.class);
     private static final AtomicInteger NUMBER = new AtomicInteger();
@@ -136,7 +136,7 @@ public final class KvEventSubscriber implements AutoCloseable {
         try {
             closing.await(pauseMillis, TimeUnit.MILLISECONDS);
         } catch (InterruptedException e) {
-            LOG.debug("nobody interrupts this thread", e);
+            LOG.debug("unexpected interrupt", e);
         }
         pauseMillis = Math.min(2 * pauseMillis, MAX_PAUSE_MILLIS);
     }

@@ -13,10 +13,10 @@ import java.io.IOException;
 import java.math.BigInteger;
 import java.util.List;
 
-/// Batches of events in vLLM's msgpack: an array of time, events and data-parallel rank, each event
-/// a map with its type. Block hashes are their last 64 bits, as an unsigned number (vLLM's
-/// default). Encoder items have no event in vLLM, and neither has a single connector that was
-/// emptied; both are left out.
+/// Encodes batches of events in vLLM's msgpack: an array of time, events and data-parallel rank,
+/// each event a map with its type. Block hashes are reduced to their last 64 bits, as an unsigned
+/// number (vLLM's default). vLLM has no event for encoder items, nor for a single connector that
+/// was emptied; both are omitted.
 ///
 /// Threading: any thread.
 final class KvEventWriter {

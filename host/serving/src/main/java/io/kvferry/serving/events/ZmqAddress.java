@@ -20,8 +20,8 @@ import java.util.regex.Pattern;
 public record ZmqAddress(String text) {
     private static final Pattern TCP = Pattern.compile("tcp://(\\[[^\\]]+\\]|[^:/]+):(\\*|[0-9]+)");
 
-    /// @param what the setting, for the message
-    /// @throws KvFerryException BAD_CONFIG when it is not one
+    /// @param what name of the setting, for the error message
+    /// @throws KvFerryException BAD_CONFIG when the text is not an address
     public static ZmqAddress of(String what, String text) {
         var parts = TCP.matcher(text);
         boolean right =

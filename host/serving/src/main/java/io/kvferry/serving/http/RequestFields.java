@@ -9,9 +9,8 @@ import tools.jackson.databind.node.ObjectNode;
 import java.util.Map;
 import java.util.Set;
 
-/// Which fields of a request are served. No field is ignored: what this engine cannot do is refused
-/// by name, and so is a field that nobody knows. Fields that change no answer (`user`, `metadata`)
-/// are accepted.
+/// Which fields of a request are served. No field is ignored: an unsupported or unknown field is
+/// refused by name. Fields without effect on the answer (`user`, `metadata`) are accepted.
 ///
 /// Threading: any thread.
 final class RequestFields {

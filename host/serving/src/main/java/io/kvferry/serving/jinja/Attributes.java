@@ -71,7 +71,7 @@ final class Attributes {
         return from >= 0 && from < list.size() ? list.get((int) from) : null;
     }
 
-    /// Python's slice; a null bound is left out.
+    /// Python's slice; null for an omitted bound.
     static Object slice(
             Object base, @Nullable Object from, @Nullable Object to, @Nullable Object by) {
         var elements =

@@ -254,7 +254,7 @@ final class Filters {
         return new Generated(list);
     }
 
-    /// 0 for what is no number, as in Jinja.
+    /// The value as an integer; 0 if it is not a number, as in Jinja.
     private static Object integer(Object value) {
         return switch (value) {
             case Long number -> number;

@@ -12,7 +12,7 @@ final class Generated {
         this.elements = elements;
     }
 
-    /// All elements that nobody has taken.
+    /// The remaining elements.
     List<Object> take() {
         var taken = elements;
         elements = List.of();

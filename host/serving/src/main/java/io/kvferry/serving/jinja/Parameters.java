@@ -10,7 +10,7 @@ import java.util.Set;
 ///
 /// @param of who gets them, for errors
 record Parameters(String of, List<Object> positional, Map<String, Object> named) {
-    /// Refuses arguments that nobody reads.
+    /// Refuses arguments without a parameter.
     ///
     /// @param names of the parameters, in their order
     Parameters only(String... names) {

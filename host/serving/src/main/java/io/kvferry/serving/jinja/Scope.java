@@ -6,8 +6,8 @@ import org.jspecify.annotations.Nullable;
 import java.util.HashMap;
 import java.util.Map;
 
-/// Variables by name: those of a template, a round of a loop, a call of a macro. What a scope sets
-/// is gone with it.
+/// The variables of a template, one loop iteration or one macro call. Variables set in a scope end
+/// with it.
 final class Scope {
     private final @Nullable Scope outer;
     private final Map<String, Object> variables = new HashMap<>();

@@ -6,7 +6,7 @@ import java.util.List;
 /// A parsed part of a template: text, a printed expression, a tag with what it encloses.
 @FunctionalInterface
 interface Statement {
-    /// How a loop goes on.
+    /// How a loop continues.
     enum Flow {
         NEXT,
         BREAK,

@@ -160,7 +160,7 @@ final class Strings {
         return String.join(now, parts.stream().map(String.class::cast).toList());
     }
 
-    /// The characters that a literal stands for.
+    /// Resolves the escapes of a literal.
     static String unescape(String literal) {
         if (literal.indexOf('\\') < 0) {
             return literal;

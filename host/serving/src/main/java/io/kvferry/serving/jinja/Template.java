@@ -39,10 +39,10 @@ public final class Template {
         }
     }
 
-    /// @param variables by name: strings, numbers, truth values, lists and maps of them, null for
+    /// @param variables by name: strings, numbers, booleans, lists and maps of these, null for
     ///   none, and [Callee]s
-    /// @param mostCharacters of the text
-    /// @throws TemplateException when the template refuses them, or needs what is not supported
+    /// @param mostCharacters limit of the rendered text
+    /// @throws TemplateException when the template raises an error, or needs something unsupported
     public String render(Map<String, ?> variables, int mostCharacters) {
         var all = new HashMap<>(GLOBALS);
         variables.forEach((name, value) -> all.put(name, Values.of(value)));

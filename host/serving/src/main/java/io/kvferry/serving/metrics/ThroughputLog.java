@@ -14,8 +14,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 
-/// Logs what an engine does while requests run, in the form of vLLM's line, and once more after the
-/// last one has ended. Hit rates are of the last interval in which something was looked up.
+/// Logs the throughput of an engine in the format of vLLM's line, periodically while requests run
+/// and once more after the last one has ended. Hit rates cover the last interval with lookups.
 ///
 /// Threading: owns the thread `kvferry-throughput`.
 public final class ThroughputLog implements AutoCloseable {

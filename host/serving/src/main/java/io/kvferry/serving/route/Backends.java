@@ -279,10 +279,11 @@ final class Backends implements AutoCloseable {
         }
     }
 
-    /// Polls the `/health` of an instance in the background, unless that is being done: a late
-    /// answer never overrides a later one, and many requests that find nobody ask once.
+    /// Polls the `/health` of an instance in the background, unless a poll is running: a late
+    /// answer then cannot override a newer one, and many requests that find no instance share one
+    /// poll.
     ///
-    /// @return completes when it has answered, or not in time
+    /// @return completes when the instance has answered or timed out
     CompletableFuture<Void> probeSoon(Upstream upstream) {
         var mine = new CompletableFuture<Void>();
         var running = upstream.probe.compareAndExchange(null, mine);

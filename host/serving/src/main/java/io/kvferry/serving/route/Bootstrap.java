@@ -22,13 +22,13 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Asks the bootstrap server of a prefill instance which engines it has: `GET /query` answers
-/// `{"<dp rank>": {"engine_id", "worker_addr": {"<tp rank>": {"<pp rank>": "tcp://..."}}}}`.
+/// Asks the bootstrap server of a prefill instance for its engines: `GET /query` answers `{"<dp
+/// rank>": {"engine_id", "worker_addr": {"<tp rank>": {"<pp rank>": "tcp://..."}}}}`.
 ///
-/// An answer is kept for a short time and forgotten when a leg fails, so that a restarted instance,
-/// which has a new engine id, is found again. Answers during an instance's start, with ranks still
-/// missing, are refused: a decode instance that used one would wait for ranks that it does not
-/// know. An engine whose hand-overs fail is left out for a while, unless there is no other.
+/// An answer is cached for [#KEEP] and dropped when a leg fails, so that a restarted instance,
+/// which has a new engine id, is found again. Answers without all ranks, as during the start of an
+/// instance, are refused: a decode instance would wait for ranks that are not listed. An engine
+/// whose hand-offs fail is skipped for a while, unless it is the only one.
 ///
 /// Threading: any thread.
 final class Bootstrap {

@@ -20,9 +20,9 @@ import java.util.HashSet;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Consumer;
 
-/// The decode leg: relays what a decode instance answers. Nothing is sent to the client before the
-/// first byte of the body has arrived, so that an instance that fails before is replaced by
-/// another; an instance that fails later ends the stream with an error event.
+/// The decode leg: relays the answer of a decode instance. Nothing is sent to the client before the
+/// first byte of the body has arrived. If the instance fails before that, another one replaces it;
+/// if it fails later, the stream ends with an error event.
 ///
 /// Threading: any thread.
 final class DecodeStage {

@@ -116,9 +116,9 @@ final class Leg implements AutoCloseable {
         return response;
     }
 
-    /// Sends the request, and once more when the connection broke before the first byte of a
-    /// response: an instance may close a connection that rests at any time, and the client itself
-    /// sends no POST again. An engine that did receive the first one refuses the second one by its
+    /// Sends the request, and retries once if the connection broke before the first byte of a
+    /// response: an instance may close an idle connection at any time, and the HTTP client does not
+    /// retry a POST. An engine that had received the first request refuses the second one by its
     /// id.
     private HttpResponse<InputStream> sendOnceOrTwice(HttpRequest request, Deadline limit)
             throws LegException, InterruptedException {
@@ -166,7 +166,7 @@ final class Leg implements AutoCloseable {
         }
     }
 
-    /// Whether the connection was closed or reset, and nothing of a response had been received.
+    /// Whether the connection was closed or reset before any byte of a response.
     private static boolean closedBeforeTheFirstByte(CompletableFuture<?> future) {
         if (!future.isCompletedExceptionally() || future.isCancelled()) {
             return false;

@@ -16,13 +16,14 @@ import java.util.UUID;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The hand-offs that send both legs at once, MooncakeConnector's and P2pNcclConnector's: the
-/// router draws a transfer id, knows where the decode instance is to ask for it (of Mooncake's
-/// bootstrap server it first learns which engine it will be), and sends both legs. The decode leg
-/// cannot begin to answer before the prefill leg has delivered. When the prefill leg fails, the
-/// decode leg is cancelled and sent again, with another prefill instance or, without any, to
-/// compute the prompt itself; when the decode leg fails, the prefill leg is cancelled and its hold
-/// is released.
+/// The hand-offs that send both legs at the same time, MooncakeConnector's and P2pNcclConnector's.
+/// The router draws a transfer id, determines the address at which the decode instance asks for it
+/// (for Mooncake it first asks the bootstrap server for the engine), and sends both legs. The
+/// decode leg cannot answer before the prefill leg has delivered.
+///
+/// If the prefill leg fails, the decode leg is cancelled and sent again, with another prefill
+/// instance or, if there is none, to compute the prompt itself. If the decode leg fails, the
+/// prefill leg is cancelled and its hold is released.
 ///
 /// Threading: any thread; the prefill leg has a virtual thread of its own.
 final class MooncakeStage {
@@ -84,9 +85,9 @@ final class MooncakeStage {
         recompute(job, held, lastError);
     }
 
-    /// What the decode instance is told about the prefill instance.
+    /// The prefill instance as announced to the decode instance.
     ///
-    /// @param engine null where the hand-off knows none
+    /// @param engine null if the hand-off has no engine ids
     private record Partner(String dpRank, ObjectNode params, Bootstrap.@Nullable Engine engine) {
         void ended(Upstream upstream, boolean handedOver) {
             if (engine != null) {

@@ -205,7 +205,8 @@ public final class PdRouter implements AutoCloseable {
                 upstream.answered();
                 return answer;
             } catch (LegException e) {
-                // One that is late may be busy, or the texts may be what takes so long.
+                // A time-out does not show that the instance is down: it may be busy, or the texts
+                // are long.
                 if (call.method().equals("GET") && !e.started()) {
                     upstream.failed(String.valueOf(e.getMessage()));
                 } else {

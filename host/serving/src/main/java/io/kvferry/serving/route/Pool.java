@@ -43,7 +43,7 @@ final class Pool {
         members = List.copyOf(others);
     }
 
-    /// An instance less; requests that it has go on.
+    /// Removes an instance; its requests continue.
     synchronized void remove(Upstream gone) {
         members = members.stream().filter(member -> member != gone).toList();
     }

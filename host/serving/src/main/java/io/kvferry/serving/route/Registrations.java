@@ -21,13 +21,14 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
-/// Instances that register themselves, as P2pNcclConnectors do, kvferry's and vLLM's: every 3 s
-/// each sends `{"type": "P" or "D", "http_address", "zmq_address"}` over ZeroMQ. One that has not
-/// been heard of for 5 s gets no more requests; when it is heard of again it does. kvferry's say
-/// goodbye when they end (type `BYE`, which is answered), and get no more at once.
+/// Instances that register themselves, as P2pNcclConnectors of kvferry and vLLM do: every 3 s each
+/// sends `{"type": "P" or "D", "http_address", "zmq_address"}` over ZeroMQ. An instance gets no
+/// more requests after 5 s without a registration, and gets requests again after the next one.
+/// kvferry's instances unregister when they stop (type `BYE`, which is answered), and then get no
+/// more requests immediately.
 ///
-/// With a secret only those who know it can register. Without one, whoever reaches the port can,
-/// and is sent prompts.
+/// With a secret only holders of the secret can register. Without one, any host that reaches the
+/// port can, and is sent prompts.
 ///
 /// Threading: any thread; owns the threads of its channel.
 final class Registrations implements AutoCloseable {

@@ -13,9 +13,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
 import java.util.function.LongSupplier;
 
-/// The engines behind one bootstrap server whose last hand-off failed: left out for a while, tried
-/// by one request when that is over, and left out for longer with each trial in a row that fails.
-/// Anybody may register an engine that does not work where there is no secret, and engines die.
+/// The engines behind one bootstrap server whose last hand-off failed. Each is skipped for a while
+/// and then tried by one request; the pause grows with every failed trial in a row. Needed because
+/// engines die, and because without a secret any host may register an engine that does not work.
 ///
 /// Threading: any thread.
 final class RestingEngines {
@@ -52,8 +52,8 @@ final class RestingEngines {
         return engines.get(first);
     }
 
-    /// Whether an engine gets a request now. The one that it gets after its rest is a trial: the
-    /// next has to wait until that has ended, or another rest is over.
+    /// Whether an engine gets a request now. The first request after its pause is a trial; the next
+    /// one must wait until the trial has ended, or another pause is over.
     boolean admits(String engine) {
         lock.lock();
         try {
@@ -100,7 +100,7 @@ final class RestingEngines {
         }
     }
 
-    /// Engines that are left out, or were when they were last heard of.
+    /// Engines that are skipped, including engines that may no longer be listed.
     int size() {
         lock.lock();
         try {

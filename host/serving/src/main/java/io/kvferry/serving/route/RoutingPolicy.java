@@ -7,10 +7,11 @@ public enum RoutingPolicy {
     ROUND_ROBIN,
     /// The one with the fewest requests under way.
     LEAST_LOADED,
-    /// The one that requests with the same beginning went to before, by rendezvous hashing over the
-    /// first part of the prompt, unless it has a quarter more requests under way than the others.
+    /// The instance that earlier requests with the same beginning went to, by rendezvous hashing
+    /// over the first part of the prompt, unless it has a quarter more requests in progress than
+    /// the others.
     PREFIX,
-    /// The one that has the longest part of the prompt in its prefix cache, by its KV events; as
-    /// [#PREFIX] where none has any of it.
+    /// The instance with the longest part of the prompt in its prefix cache, according to its KV
+    /// events; as [#PREFIX] if no instance has any of it.
     KV_EVENTS
 }

@@ -24,10 +24,10 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 
-/// The token ids of prompts, from the `/tokenize` of an instance (vLLM's, and kvferry's). A request
-/// whose tokens cannot be had is routed without them. An instance that fails is not asked for a
-/// while, so that one that does not answer slows no more than one request; that a long prompt takes
-/// longer than its limit says nothing about the instance.
+/// The token ids of prompts, from the `/tokenize` of an instance (vLLM's or kvferry's). Without
+/// token ids a request is routed by other means. After a failure an instance is not asked for a
+/// while, so that an unresponsive one delays only one request. A time-out on a long prompt does not
+/// count as a failure of the instance.
 ///
 /// Threading: any thread.
 final class Tokenization {

@@ -19,12 +19,12 @@ import java.util.concurrent.locks.ReentrantLock;
 /// One instance behind the router: its address, circuit breaker and counters.
 ///
 /// The circuit is closed while the instance works. It opens when the instance cannot be reached,
-/// when it breaks a response off, and when its `/health` fails. It becomes half open when `/health`
-/// answers 200 again; after several failures in a row only when a growing pause is over, or when no
-/// other instance works. One that has just registered itself begins with an open circuit. A
-/// half-open instance gets one trial request at a time, or all requests when no other instance
-/// works; the first response closes the circuit. An error status never opens it: 4xx is the
-/// client's fault, 429 and 503 mean busy, and a 500 may be caused by the request.
+/// breaks off a response, or fails its `/health`. It becomes half open when `/health` answers 200
+/// again; after several failures in a row only after a growing pause, or if no other instance
+/// works. An instance that has just registered itself starts with an open circuit. A half-open
+/// instance gets one trial request at a time, or all requests if no other instance works; the first
+/// response closes the circuit. An error status never opens it: 4xx is the client's fault, 429 and
+/// 503 mean busy, and a 500 may be caused by the request.
 ///
 /// Threading: any thread.
 final class Upstream {
@@ -146,7 +146,7 @@ final class Upstream {
         heardNanos = System.nanoTime();
     }
 
-    /// Whether bytes of a response have come since.
+    /// Whether bytes of a response have arrived since `nanos`.
     boolean heardSince(long nanos) {
         return heardNanos - nanos > 0;
     }
@@ -224,7 +224,7 @@ final class Upstream {
         probed(works, why, false);
     }
 
-    /// @param only whether no other instance works; there is no pause then
+    /// @param only whether no other instance works; the pause is then skipped
     void probed(boolean works, String why, boolean only) {
         probeTimeouts.set(0);
         if (!works) {

@@ -27,7 +27,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
-/// The ports of the KV events against frames that nobody should send.
+/// The ports of the KV events with invalid frames.
 @Timeout(300)
 class KvEventStrangersTest {
     private static final int MUTATED = 500;

@@ -26,8 +26,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
-/// A prefill engine whose blocks are all held for a decode engine that does not fetch them: who
-/// asks then is answered all the same, by the decode engine alone.
+/// A prefill engine whose blocks are all held for a decode engine that does not fetch them. New
+/// requests are still answered, by the decode engine alone.
 @Timeout(300)
 class FullPrefillerTest extends RouterRig {
     private static final int ANSWER = 6;

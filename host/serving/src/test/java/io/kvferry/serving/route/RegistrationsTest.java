@@ -34,7 +34,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
 
-/// Instances that register by heartbeat, over a ZeroMQ library that nobody here wrote.
+/// Instances that register by heartbeat, through an independent ZeroMQ library.
 class RegistrationsTest extends RouterRig {
     private static final String PING =
             "83a474797065a150ac687474705f61646472657373a6683a38303030ab7a6d715f61646472657373a7683a3231303031";

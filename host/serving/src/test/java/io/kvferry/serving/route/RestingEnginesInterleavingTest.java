@@ -18,10 +18,10 @@ import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// Requests that work or fail, engines that break, recover, come and go, and time that passes, in
-/// random order. The oracle: while an engine has no rest, no other one whose rest is not over gets
-/// a request; where all rest, one gets it all the same; whoever rests gets a trial soon, and one at
-/// a time; nothing is kept of engines that have gone.
+/// Requests that succeed or fail, engines that break, recover, come and go, and time that passes,
+/// in random order. The oracle: while an engine has no pause, no engine within its pause gets a
+/// request; if all have one, one still gets it; an engine gets a trial soon after its pause, one at
+/// a time; nothing is kept of engines that are gone.
 class RestingEnginesInterleavingTest {
     private static final long SECOND = Duration.ofSeconds(1).toNanos();
     private static final long FIRST_REST = 5 * SECOND;

@@ -24,8 +24,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
-/// The router does not occupy prefill instances in vain, does not carry one bad request to every
-/// instance, and does not take a refusal for a failure.
+/// The router does not occupy prefill instances needlessly, does not send one bad request to every
+/// instance, and does not treat a refusal as a failure.
 class RouterFailureTest extends RouterRig {
     private static final HttpService.Handler CUT =
             call -> {
@@ -66,7 +66,7 @@ class RouterFailureTest extends RouterRig {
         assertThat(ask(second, REQUEST).statusCode()).isEqualTo(200);
     }
 
-    /// Where nobody else could answer, the pause after several failures in a row does not count.
+    /// If no other instance works, the pause after several failures in a row does not apply.
     @Test
     void usesTheOnlyDecodeInstanceWheneverItIsHealthy() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
@@ -355,7 +355,7 @@ class RouterFailureTest extends RouterRig {
         assertThat(one.isUp()).isFalse();
     }
 
-    /// Anybody can ask for the list of models, an attacker too.
+    /// Any client can ask for the list of models, an attacker too.
     @Test
     void aLateAnswerToASmallRequestSaysNothingAboutTheInstance() throws Exception {
         var gate = new CompletableFuture<Void>();

@@ -18,8 +18,8 @@ import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Keeps one prefiller worker registered: a lease that a thread renews, so that a dead worker
-/// disappears and a bootstrap service that was started anew hears of the living again.
+/// Keeps one prefiller worker registered. The registration is a lease that a thread renews, so a
+/// dead worker expires and a restarted bootstrap service learns of the running workers.
 ///
 /// Threading: owns one thread.
 public final class BootstrapRegistrar implements AutoCloseable {
@@ -56,8 +56,8 @@ public final class BootstrapRegistrar implements AutoCloseable {
                         .unstarted(new LastingLoop(this::renew));
     }
 
-    /// Registers, trying again until the limit (the service may still be starting, a predecessor
-    /// still dying), and goes on renewing.
+    /// Registers, retrying until the limit (the service may still be starting, or a previous worker
+    /// stopping), and then renews in the background.
     ///
     /// @throws KvFerryException the last failure
     public static BootstrapRegistrar start(
@@ -106,7 +106,7 @@ public final class BootstrapRegistrar implements AutoCloseable {
         while (pause(RENEWAL)) {
             try {
                 client.register(base, registration);
-            } catch (RuntimeException | Error e) { // the next renewal comes all the same
+            } catch (RuntimeException | Error e) { // retried at the next renewal
                 LoopReport.WARN.log(
                         LOG,
                         "registration of {} at {} is not renewed: {}",

@@ -12,12 +12,12 @@ import java.util.function.LongSupplier;
 
 /// The table of prefillers behind the bootstrap service.
 ///
-/// A registration that contradicts a live one is refused, as in vLLM. One that contradicts a worker
-/// that is gone replaces it, as vLLM does not: that is a restart. Who is gone, the caller finds out
-/// ([Occupied]).
+/// A registration that conflicts with a live worker is refused, as in vLLM. One that conflicts with
+/// a dead worker replaces it, unlike in vLLM, since that is a restart. The caller determines which
+/// workers are dead ([Occupied]).
 ///
-/// Each worker of an engine has its own address. Workers that say nothing of their engine, as
-/// vLLM's, are believed as far as they fit together: those of an engine come from one host, and a
+/// Each worker of an engine has its own address. Workers that announce nothing about their engine,
+/// as vLLM's, are accepted if they are consistent: those of an engine come from one host, and a
 /// rank counts only with all ranks before it.
 ///
 /// Threading: any thread.
@@ -52,7 +52,7 @@ final class BootstrapRegistry {
     /// It counts from now on.
     record Accepted() implements Offer {}
 
-    /// Somebody else has the place.
+    /// Another worker holds the place.
     ///
     /// @param holders addresses that must all be dead for the newcomer to replace them
     /// @param version names this state for [#replace]
@@ -190,9 +190,9 @@ final class BootstrapRegistry {
         }
     }
 
-    /// Without ranks that come behind one that is missing: anybody may register one, and it would
-    /// make the engine incomplete for ever. While an engine starts, its list is short in any case;
-    /// a decoder compares it with the later one.
+    /// Drops ranks after a missing one: anyone could register such a rank and keep the engine
+    /// incomplete for ever. While an engine starts its list is incomplete anyway; a decoder
+    /// compares it with a later one.
     private static Map<EngineEntry.Rank, String> withoutGaps(Map<EngineEntry.Rank, String> all) {
         int tpSize = 0;
         while (all.containsKey(new EngineEntry.Rank(tpSize, 0))) {
@@ -258,7 +258,7 @@ final class BootstrapRegistry {
                         .orElse(Long.MAX_VALUE);
         var present = engine.workers.get(rank);
         if (present != null && present.expires() - expires > 0) {
-            expires = present.expires(); // anybody may renew, and nobody ends another's lease
+            expires = present.expires(); // anyone may renew a lease, but not shorten it
         }
         engine.workers.put(rank, new Worker(registration.addr(), canonical, expires, from));
         byDpRank.put(registration.dpRank(), engine);
@@ -302,9 +302,9 @@ final class BootstrapRegistry {
                 : Optional.empty();
     }
 
-    /// A worker that the others of its engine do not know of: of a size or kind that they do not
-    /// have, or outside of it. Taking it would make the engine incomplete for everybody, or have
-    /// decoders ask it in a way that it does not understand.
+    /// Why a worker does not fit its engine: it has another size or kind, or is not part of it.
+    /// Empty if it fits. Accepting it would make the engine incomplete for all decoders, or have
+    /// them send it requests that it does not understand.
     private Optional<Occupied> misfit(Engine engine, WorkerRegistration registration, String from) {
         if (!engine.engineId.equals(registration.engineId())) {
             return Optional.empty();

@@ -23,12 +23,12 @@ import java.util.Optional;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The HTTP service by which decoders and routers find prefillers: `POST /register`, `GET /query`.
-/// Understood by vLLM's decoders and prefillers.
+/// The HTTP service through which decoders and routers find prefillers: `POST /register`, `GET
+/// /query`. Compatible with vLLM's decoders and prefillers.
 ///
-/// Beyond vLLM's: a worker that is gone can be replaced, nobody takes the place of the engine that
-/// runs the service or adds to an engine of another host, kvferry workers expire unless they renew,
-/// and an engine of known size is listed only when all its ranks are.
+/// Beyond vLLM's: a dead worker can be replaced; no other engine can take the place of the engine
+/// that runs the service, or add workers to an engine of another host; kvferry workers expire
+/// unless they renew; an engine of known size is listed only when all its ranks are registered.
 ///
 /// Threading: a virtual thread per request; any thread may call.
 public final class BootstrapServer implements AutoCloseable {
@@ -58,7 +58,7 @@ public final class BootstrapServer implements AutoCloseable {
     /// The answer to `/query` while the table stays as it is.
     private record Listing(long version, byte[] json) {}
 
-    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    @SuppressWarnings("NullAway.Init") // set before it is published
     private BootstrapServer(Optional<FleetSecret> secret, Optional<ReservedEngine> own) {
         this.secret = secret;
         this.registry = new BootstrapRegistry(System::nanoTime, own);
@@ -77,7 +77,7 @@ public final class BootstrapServer implements AutoCloseable {
         return start(host, port, REQUEST_LIMIT, secret, Optional.empty());
     }
 
-    /// As [#start(String, int, Optional)], in an engine whose place nobody else may take.
+    /// As [#start(String, int, Optional)], with the place of `own` reserved for its engine.
     public static BootstrapServer start(
             String host, int port, Optional<FleetSecret> secret, ReservedEngine own) {
         return start(host, port, REQUEST_LIMIT, secret, Optional.of(own));
@@ -243,7 +243,7 @@ public final class BootstrapServer implements AutoCloseable {
         }
     }
 
-    /// Why nobody can reach it, if that is so.
+    /// Why it cannot be reached; empty if it can.
     public Optional<String> trouble() {
         return http.trouble();
     }
@@ -256,8 +256,8 @@ public final class BootstrapServer implements AutoCloseable {
                 : from.getHostAddress();
     }
 
-    /// Takes up to seconds: it looks whether the holders of the place answer. A large engine is
-    /// looked at in parts, so that no worker is taken out that nobody has looked at.
+    /// May take seconds: it probes whether the holders answer. A large engine is probed in parts,
+    /// so that only workers that were probed are removed.
     private BootstrapRegistry.Offer replaceTheDead(
             WorkerRegistration registration, String from, BootstrapRegistry.Occupied occupied) {
         BootstrapRegistry.Offer offer = occupied;
@@ -270,7 +270,7 @@ public final class BootstrapServer implements AutoCloseable {
             if (!Probe.answering(holders).isEmpty()) {
                 return offer;
             }
-            LOG.info("{}, but nobody answers there: {} may come", reason, registration.addr());
+            LOG.info("{}, but no holder answers: {} may replace it", reason, registration.addr());
             offer =
                     registry.replace(
                             registration,

@@ -13,16 +13,16 @@ import java.util.Map;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/// Looks whether the side channels of registered workers that never renew their registration, as
-/// vLLM's, still answer, and takes out those that have not for a while: else a worker that has
-/// gone, or never was, stays listed for ever and costs a time-out per request.
+/// Probes the side channels of registered workers that never renew, as vLLM's, and removes those
+/// that have not answered several times in a row. Otherwise a worker that is gone, or never
+/// existed, would stay listed and cost a time-out per request.
 ///
 /// Threading: one thread of its own.
 final class LeaselessWatch implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(LeaselessWatch.class);
     private static final Duration LOOK = Duration.ofSeconds(20);
 
-    /// Looks in a row that find nobody.
+    /// Failed probes in a row before a worker is removed.
     private static final int PATIENCE = 3;
 
     private final BootstrapRegistry registry;

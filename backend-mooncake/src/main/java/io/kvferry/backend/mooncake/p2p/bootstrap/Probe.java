@@ -22,9 +22,9 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 
-/// Looks whether a side channel is where a worker said: something accepts the connection and sends
-/// the signature of ZMTP, as every implementation does at once. A port that accepts and says
-/// nothing is none.
+/// Probes the side channel of a worker: the port must accept the connection and send the ZMTP
+/// signature, as every implementation does immediately. A port that accepts and sends nothing does
+/// not count.
 final class Probe {
     private static final Logger LOG = LoggerFactory.getLogger(Probe.class);
 
@@ -68,7 +68,7 @@ final class Probe {
             }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-            answering.addAll(addresses); // nobody is taken for dead who was not looked at
+            answering.addAll(addresses); // a worker that was not probed counts as alive
         } catch (ExecutionException e) {
             throw new IllegalStateException("a probe failed", e);
         }

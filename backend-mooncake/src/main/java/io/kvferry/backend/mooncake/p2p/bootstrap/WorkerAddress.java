@@ -5,8 +5,8 @@ import java.net.InetAddress;
 import java.net.URI;
 import java.util.Locale;
 
-/// Tells whether two side channel addresses are one, however they are spelled. Names are not looked
-/// up: two names of one host, or a name and its address, are told apart here.
+/// Compares side channel addresses regardless of their spelling. Names are not looked up: two names
+/// of one host, or a name and its address, count as different.
 public final class WorkerAddress {
     private static final String LOOPBACK = "loopback";
     private static final InetAddress LOOPBACK_4 = InetAddress.ofLiteral("127.0.0.1");

@@ -50,12 +50,12 @@ public record WorkerRegistration(
         }
     }
 
-    /// Lets the service tell a restart from a clash, and a complete engine from one that is still
+    /// Distinguishes a restart from a conflict, and a complete engine from one that is still
     /// starting.
     ///
     /// @param incarnation differs for every start of the engine, equal on all its ranks
     /// @param grants whether its transfer engine writes with the capability that a decoder gives
-    /// @param lease how long the registration lasts unless it is repeated
+    /// @param lease how long the registration lasts unless it is renewed
     public record Extra(
             String incarnation, int tpSize, int ppSize, boolean grants, Duration lease) {
         public Extra {

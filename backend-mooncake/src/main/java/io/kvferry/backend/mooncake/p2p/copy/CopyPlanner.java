@@ -19,15 +19,15 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 
-/// Lays a decoder's regions next to the prefiller's own: by layer name and occurrence, checked in
-/// index, group and length, and sliced by KV heads where the two engines split them differently.
+/// Matches a decoder's regions with the prefiller's own by layer name and occurrence, checks index,
+/// group and length, and slices blocks by KV heads where the two engines split them differently.
 ///
 /// A block that keeps a head's tokens together (`[H][N]`) is sliced in one piece, one that keeps a
-/// token's heads together (`[N][H]`) in one piece per token. Which of the two a decoder has is said
-/// by kvferry peers; vLLM 0.33.0, known by its form of a request, has the first. Older ones had
-/// others and do not say which: they are refused unless the settings vouch for them.
+/// token's heads together (`[N][H]`) in one piece per token. kvferry peers announce their layout.
+/// vLLM 0.33.0, recognized by the form of its request, has the first. Older versions have others
+/// and do not announce them: they are refused unless the settings trust them.
 ///
-/// Every reason not to is [ErrorCode#INCOMPATIBLE] with a text for the decoder.
+/// Every mismatch is [ErrorCode#INCOMPATIBLE] with a message for the decoder.
 public final class CopyPlanner {
     private final List<KvRegion> local;
     private final KvCacheSpec cache;

@@ -88,7 +88,7 @@ public record ReadOffer(
         }
         in.end();
         if (agent.isBlank()) {
-            throw protocol("an offer of nobody");
+            throw protocol("an offer without an agent");
         }
         return new ReadOffer(
                 ticket,

@@ -23,13 +23,13 @@ final class DecodeAnswers implements SideChannel.Answers {
         /// @param echo the layout id that the worker repeated, 0 for none
         void ok(String request, long echo);
 
-        /// @param lost whether the worker itself is gone, rather than the request refused
+        /// @param lost whether the worker itself is gone; false if it refused the request
         void failed(String request, Failure failure, boolean lost);
 
         /// The requests are about to leave; before any other verdict.
         void leaving();
 
-        /// The worker has heard nothing of the request and will not.
+        /// The request has not reached the worker and never will.
         ///
         /// @param lost as for [#failed]
         void notSent(String request, Failure failure, boolean lost);

@@ -32,13 +32,13 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 
-/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and hears what
-/// became of it. [FetchEndings] says when nobody writes any more.
+/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and collects
+/// the results. [FetchEndings] decides when no peer writes a block any more.
 ///
-/// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
-/// answer (and the last byte, see [LastBytes]), the first failure or the revocation that ends at
-/// once, and what is still on the way is refused. With a transfer engine that cannot refuse
-/// (Mooncake's library) a load that failed or was revoked is held until every worker that was asked
+/// While a pull is open, its prefiller may write into its blocks and nowhere else. That permission
+/// ends at once with the last answer (and the last byte, see [LastBytes]), the first failure or the
+/// revocation; writes that arrive later are refused. A transfer engine that cannot refuse writes
+/// (Mooncake's library) holds a load that failed or was revoked until every worker that was asked
 /// must have ended its writes.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
@@ -148,8 +148,8 @@ public final class DecodeService implements AutoCloseable {
                                 }));
     }
 
-    /// Does a step for some loads, and ends them with what it throws: nobody else would. Other
-    /// loads go on.
+    /// Runs a step for some loads. If it throws, these loads end with the failure, since nothing
+    /// else would end them; other loads are not affected.
     private void orLose(List<Fetch> group, Runnable step) {
         try {
             step.run();
@@ -172,7 +172,7 @@ public final class DecodeService implements AutoCloseable {
         }
     }
 
-    /// The load must end: answered when nobody writes its blocks any more.
+    /// Revokes a load. It is reported once no peer writes its blocks any more.
     public void revoke(TransferId load) {
         loop.post(() -> endings.revoke(load));
     }
@@ -187,7 +187,7 @@ public final class DecodeService implements AutoCloseable {
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
-        } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
+        } catch (RuntimeException | Error e) { // Errors too: the load must be answered
             lose(live, e);
             return;
         }
@@ -238,13 +238,13 @@ public final class DecodeService implements AutoCloseable {
         return opensToAnybody(prefiller) && !fetch.ended() && endings.isExposed(fetch);
     }
 
-    /// Whether a load from this prefiller lets in whoever writes without a capability.
+    /// Whether a load from this prefiller admits writes without a capability.
     private boolean opensToAnybody(EngineEntry prefiller) {
         return plane.info().grants() && !requests.grants(prefiller);
     }
 
-    /// Whether the prefiller may go on writing the blocks of a load after it has ended, or would if
-    /// nothing refused it.
+    /// Whether the prefiller may write blocks of a load after its end, because its writes name no
+    /// capability or the engine cannot refuse them.
     private boolean writesUnnamed(Fetch fetch, EngineEntry prefiller) {
         return fetch.grant().isPresent()
                 ? opensToAnybody(prefiller)
@@ -294,7 +294,7 @@ public final class DecodeService implements AutoCloseable {
         }
     }
 
-    /// Lets the blocks that are fetched be filled by the prefiller, and nothing else by anybody.
+    /// Lets the prefiller write the fetched blocks, and no peer anything else.
     private void openWindow(Fetch fetch, EngineEntry prefiller) {
         var extents = memory.extents(fetch.pull().blocks());
         switch (plane) {
@@ -395,8 +395,8 @@ public final class DecodeService implements AutoCloseable {
                         SideChannel.Turn.LONG,
                         settings.carriage(prefiller.kvferry()),
                         answers);
-        // A prefiller without capabilities that has heard of a load must answer: its blocks are
-        // not used again until then.
+        // A prefiller without capabilities that has received a load must answer it; the blocks are
+        // not reused before that.
         withLast(group, opensToAnybody(prefiller) ? call::withdraw : call::cancel);
     }
 
@@ -444,7 +444,7 @@ public final class DecodeService implements AutoCloseable {
     }
 
     private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
-        if (!lost) { // what its transfer engine had accepted may go on all the same
+        if (!lost) { // writes that its engine had accepted may continue
             fetch.heardOf(address, Deadline.in(settings.transferTimeout()));
         }
         if (fetch.failure().isEmpty() && !fetch.revoked() && !fetch.pull().release()) {

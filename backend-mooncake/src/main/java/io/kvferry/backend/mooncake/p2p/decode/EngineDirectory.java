@@ -28,12 +28,12 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// Which prefiller engines are known, from the bootstrap services that requests name. Lookups of
-/// one engine are made once however many requests wait for it; an engine that failed somebody is
-/// forgotten and looked up anew.
+/// The prefiller engines found through the bootstrap services that requests name. Concurrent
+/// requests for one engine share one lookup. An engine that failed a request is forgotten and
+/// looked up again.
 ///
-/// An engine that does not announce its size may have been listed before all its workers were: that
-/// is looked at again when it has served somebody, which it cannot without all of them.
+/// An engine that does not announce its size may have been listed before all its workers had
+/// registered. It is checked again after it has served a request, which needs all workers.
 ///
 /// Threading: called on the decode loop; answers come on that loop too. The HTTP calls run on
 /// virtual threads.
@@ -41,7 +41,7 @@ final class EngineDirectory implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(EngineDirectory.class);
     private static final int ATTEMPTS = 3;
 
-    /// Made ahead, for where there is no memory to say more.
+    /// Preallocated, for when there is no memory to describe the failure.
     private static final Answer NO_MEMORY =
             new Answer.NotFound(
                     new Failure(ErrorCode.NO_MEMORY, "no memory to look a prefiller up"));
@@ -191,7 +191,7 @@ final class EngineDirectory implements AutoCloseable {
             Consumer<Answer> first) {
         Consumer<Answer> tell =
                 answer -> {
-                    var waiters = waiting.remove(key); // the next one asks anew
+                    var waiters = waiting.remove(key); // the next load asks again
                     tell(first, answer);
                     if (waiters != null) {
                         waiters.forEach(waiter -> tell(waiter, answer));
@@ -217,7 +217,8 @@ final class EngineDirectory implements AutoCloseable {
         }
     }
 
-    /// Tries again until the loop has the answer: later loads join the waiters until they are told.
+    /// Retries until the result has been passed to the loop: until then later loads join the
+    /// waiters.
     private void lookUp(Key key, Consumer<Answer> tell) {
         while (true) {
             try {
@@ -231,7 +232,7 @@ final class EngineDirectory implements AutoCloseable {
                 if (!pause()) {
                     return;
                 }
-            } catch (InterruptedException e) { // nobody interrupts it
+            } catch (InterruptedException e) { // this thread is never interrupted
                 Thread.currentThread().interrupt();
                 return;
             } catch (RuntimeException | Error _) { // no memory for the pause either
@@ -257,8 +258,9 @@ final class EngineDirectory implements AutoCloseable {
         }
     }
 
-    /// It is looked up anew, or used as before when the bootstrap service does not answer: a lost
-    /// connection does not tell that the engine has gone.
+    /// Forgets an engine. The next use looks it up again, and falls back to the old entry when the
+    /// bootstrap service does not answer, since a lost connection does not prove that the engine is
+    /// gone.
     void forget(Key key) {
         var engine = known.remove(key);
         if (engine != null) {
@@ -290,8 +292,8 @@ final class EngineDirectory implements AutoCloseable {
                 });
     }
 
-    /// No connection to a worker is left, so nobody would notice that its engine has gone and that
-    /// another one runs in its place: it is looked up anew.
+    /// Forgets the engines of a worker to which no connection is left. Without a connection,
+    /// another engine that replaces it would go unnoticed.
     void forgetWorker(String address) {
         known.entrySet()
                 .removeIf(entry -> {
@@ -308,7 +310,7 @@ final class EngineDirectory implements AutoCloseable {
             return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
         } catch (KvFerryException e) {
             return new Answer.NotFound(Failure.of(e));
-        } catch (RuntimeException | Error e) { // whoever waits must be told
+        } catch (RuntimeException | Error e) { // the waiting caller must be notified
             return new Answer.NotFound(Failure.of(e));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();

@@ -5,13 +5,13 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/// Blocks of loads that ended before their prefiller's writes did, where the prefiller knows no
+/// Blocks of loads that ended before their prefiller's writes did, for prefillers without
 /// capabilities (vLLM's).
 ///
-/// Its late writes are refused while no load is open over the blocks. A load from another prefiller
-/// without capabilities would let it in: the transfer engine cannot tell whose an unlabelled write
-/// is. So no such load opens over these blocks before the writes must have ended. Loads from
-/// kvferry prefillers and the engine's own computations are not concerned.
+/// Late writes are refused while no load is open over the blocks. A load from another prefiller
+/// without capabilities would admit them, since the transfer engine cannot attribute an unlabelled
+/// write. So no such load opens over these blocks until the writes must have ended. Loads from
+/// kvferry prefillers and local computation are not affected.
 ///
 /// A block id stands for the memory of every group, since groups may share it.
 ///

@@ -78,7 +78,7 @@ final class Fences implements AutoCloseable {
                 window.run();
                 return Optional.empty();
             } catch (RuntimeException | Error e) {
-                // Errors too: whoever waits for the blocks must be told.
+                // Errors too: the caller that waits for the blocks must be notified.
                 boolean stillCopied =
                         e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT;
                 LoopReport.WARN.log(LOG, "closing the window of {} failed", what, e);

@@ -93,7 +93,7 @@ final class Fetch {
             grant = Optional.of(opened);
             noted = true;
         } finally {
-            if (!noted) { // nobody else would close it
+            if (!noted) { // nothing else would close it
                 opened.close();
             }
         }
@@ -145,14 +145,14 @@ final class Fetch {
         writers.put(address, Deadline.in(longest));
     }
 
-    /// Such a worker hears of it now, ended or not.
+    /// The request has now reached such a worker, which may write for up to `longest`.
     ///
     /// @param longest as for [#exposeTo]
     void askedFor(String address, Duration longest) {
         writers.computeIfPresent(address, (_, _) -> Deadline.in(longest));
     }
 
-    /// Its workers may go on for that long, whatever they have said.
+    /// Its workers may write for another `longest`, whatever they have answered.
     void exposeAgain(Duration longest) {
         writers.replaceAll((_, _) -> Deadline.in(longest));
     }
@@ -164,7 +164,7 @@ final class Fetch {
         writers.computeIfPresent(address, (_, known) -> known.earlier(end));
     }
 
-    /// Such a worker has heard nothing of it and will not.
+    /// The request has not reached such a worker and never will.
     void notHeardBy(String address) {
         writers.remove(address);
     }

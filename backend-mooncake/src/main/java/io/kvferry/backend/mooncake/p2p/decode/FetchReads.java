@@ -23,9 +23,8 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 
-/// Reads what prefiller workers offer to a decoder that moves bytes by transfer backends, and
-/// reports each offer back once: as read when nothing of the read touches a block any more, or as
-/// not read.
+/// Reads the blocks that prefiller workers offer to a decoder with transfer backends. Reports each
+/// offer back exactly once: as read, when the read no longer touches any block, or as not read.
 ///
 /// Threading: the decode loop.
 final class FetchReads {
@@ -37,10 +36,10 @@ final class FetchReads {
     private final Outbox outbox;
     private final Failed failed;
 
-    /// Hears why a worker's part of a fetch failed.
+    /// Receives the failure of one worker's part of a fetch.
     @FunctionalInterface
     interface Failed {
-        /// @param lost whether the worker is gone, rather than the read
+        /// @param lost whether the worker is gone; false if only the read failed
         void failed(Fetch fetch, String address, Failure failure, boolean lost);
     }
 
@@ -120,7 +119,8 @@ final class FetchReads {
         }
     }
 
-    /// The end of a read, made before it starts: the loop hears of it also where memory is short.
+    /// The end of a read. Allocated before the read starts, so that the loop is notified even if
+    /// memory runs out.
     private final class Ending implements ReadWindow.Ended, Runnable {
         private final Job job;
         private volatile TransferOutcome outcome = new TransferOutcome.Cancelled();
@@ -143,7 +143,7 @@ final class FetchReads {
         }
     }
 
-    /// @param way the backend that carried it, empty where that is not told
+    /// @param way the backend that carried it, empty if unknown
     private void ended(Job job, TransferOutcome outcome, String way) {
         switch (outcome) {
             case TransferOutcome.Done _ -> {
@@ -206,7 +206,7 @@ final class FetchReads {
                         settings.connectorTimeout(),
                         settings.connectorTimeout(),
                         SideChannel.Turn.SHORT,
-                        settings.carriage(true), // nobody else offers anything
+                        settings.carriage(true), // only kvferry prefillers offer reads
                         new Verdict(fetch, address, error.isEmpty()));
     }
 

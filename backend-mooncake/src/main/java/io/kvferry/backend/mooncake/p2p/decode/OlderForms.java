@@ -11,8 +11,8 @@ import io.kvferry.spi.memory.RankInfo;
 
 import java.util.List;
 
-/// What a decoder cannot say in the [Generation]s before G5. Prefillers of that time make up what
-/// is not said, and would write over the wrong bytes; so what needs saying is refused here.
+/// What a decoder cannot express in a [Generation] before G5. Prefillers of these generations
+/// assume defaults and would write to the wrong addresses, so such requests are refused here.
 final class OlderForms {
     private OlderForms() {}
 

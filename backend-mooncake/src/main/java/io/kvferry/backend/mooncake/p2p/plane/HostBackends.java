@@ -164,7 +164,8 @@ public final class HostBackends implements DataPlane {
         }
     }
 
-    /// Whatever it throws, the read that has started is told of.
+    /// Closes the list and only logs failures, since the read that has started must still be
+    /// reported.
     private static void end(Prepared list) {
         try {
             list.close();

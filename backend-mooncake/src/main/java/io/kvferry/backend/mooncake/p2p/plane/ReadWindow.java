@@ -24,8 +24,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// The reads that fill the blocks of one load. Its end is the end of the load: no read starts after
-/// it, and none that has started touches the blocks.
+/// The reads that fill the blocks of one load. Closing it ends the load: no read starts afterwards,
+/// and no earlier one touches the blocks any more.
 ///
 /// Threading: [#read] and [#shut] on one thread; [#close] on any, after [#shut].
 public final class ReadWindow implements AutoCloseable {
@@ -55,8 +55,8 @@ public final class ReadWindow implements AutoCloseable {
     /// @param metadata of the backends there
     public record Source(PeerId peer, byte[] metadata) {}
 
-    /// A read from before it starts: nobody may take the blocks away under one that could not be
-    /// noted for lack of memory.
+    /// A read, recorded before it starts. Recording it later could fail with an OutOfMemoryError,
+    /// and the blocks would be reused while they are written.
     private static final class Read {
         private volatile @Nullable Transfer transfer;
 
@@ -75,21 +75,21 @@ public final class ReadWindow implements AutoCloseable {
         }
     }
 
-    /// Hears the end of a read.
+    /// Receives the end of a read.
     @FunctionalInterface
     public interface Ended {
-        /// @param way name of the backend that carried it, empty where that is not told
+        /// @param way name of the backend that carried it, empty if unknown
         void ended(TransferOutcome outcome, String way);
     }
 
     /// Starts to read.
     ///
     /// @param ranges from remote to local addresses
-    /// @param then called once on a thread of the backend, when nothing of it touches a block
+    /// @param then called once on a thread of the backend, when nothing of the read touches a block
     /// @throws KvFerryException [ErrorCode#CANCELLED] once shut, [ErrorCode#PROTOCOL] for a range
-    ///   outside of the blocks of this load, [ErrorCode#BACKPRESSURE], or what the backend says;
+    ///   outside the blocks of this load, [ErrorCode#BACKPRESSURE], or a code of the backend;
     ///   nothing was started then
-    /// @throws OutOfMemoryError where nobody will hear of the end; [#close] awaits it
+    /// @throws OutOfMemoryError when `then` will not be called; [#close] waits for the end
     public void read(Source from, Ranges ranges, Deadline deadline, String tag, Ended then) {
         if (shut) {
             throw new KvFerryException(ErrorCode.CANCELLED, "the load has ended");

@@ -31,13 +31,13 @@ import java.util.function.Consumer;
 final class EngineWrites implements Carrier {
     private static final Logger LOG = LoggerFactory.getLogger(EngineWrites.class);
 
-    /// A decoder that is forgotten is looked up once more, which costs little.
+    /// Decoders remembered as prepared. Preparing one again costs little.
     private static final int MOST_PREPARED = 1024;
 
     /// Decoders that are looked up at a time; others are left to their writes.
     private static final int MOST_LOOKUPS = 16;
 
-    /// Made ahead, for where there is no memory to say more.
+    /// Preallocated, for when there is no memory to describe the failure.
     private static final Optional<Failure> NOT_DESCRIBED =
             Optional.of(new Failure(ErrorCode.NO_MEMORY, "no memory to describe a failure"));
 
@@ -65,8 +65,8 @@ final class EngineWrites implements Carrier {
                                 + " own; set transfer_backends on both sides or on none");
     }
 
-    /// Looks a decoder up while its prompt is computed, so that the first write to a new one need
-    /// neither ask for its addresses nor map its memory.
+    /// Looks a decoder up while its prompt is computed, so that the first write to a new decoder
+    /// need not wait for its addresses, nor for mapping its memory.
     @Override
     public void prepare(XferMetadata message) {
         var incarnation = message.extension().map(PeerExtension::incarnation).orElse("");
@@ -114,8 +114,8 @@ final class EngineWrites implements Carrier {
         long bytes = ranges.totalBytes();
         int descriptors = ranges.size();
         var request = request(ask, ranges);
-        // A decoder that hears of a failure may use its blocks for something else, so nobody may
-        // hear of one while the transfer writes: all that takes memory is done before it starts.
+        // A decoder that learns of a failure may reuse its blocks, so no failure may be reported
+        // while the transfer writes. Everything that allocates is therefore done before it starts.
         return engine.submit(
                 request,
                 transfer -> {

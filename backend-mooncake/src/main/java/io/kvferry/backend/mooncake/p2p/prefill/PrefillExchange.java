@@ -14,8 +14,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// One request message of a decoder and what it was told so far: each id once, FINISH with the last
-/// one.
+/// One request message of a decoder and the answers given so far: one per request id, FINISH with
+/// the last one.
 ///
 /// Threading: the prefill loop.
 final class PrefillExchange {
@@ -60,8 +60,8 @@ final class PrefillExchange {
         return writeBy;
     }
 
-    /// The decoder worker, as far as it can be told apart. One string for all of its requests: they
-    /// are kept for long.
+    /// Identifies the decoder worker as well as its message allows. Its requests share one string,
+    /// since they are kept for long.
     String decoder() {
         return decoder;
     }
@@ -85,8 +85,8 @@ final class PrefillExchange {
         end();
     }
 
-    /// @param action runs once when it is over, behind those that were given before: every id
-    ///   answered, or nobody there to answer to
+    /// @param action runs once, after the actions given before, when every id has been answered or
+    ///   the decoder is gone
     void afterwards(Runnable action) {
         var before = afterwards;
         afterwards =

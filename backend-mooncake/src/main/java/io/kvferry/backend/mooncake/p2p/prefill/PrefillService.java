@@ -36,8 +36,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/// The prefiller's side of one rank: takes messages of decoders, has [PrefillSlots] deal with their
-/// requests, and ends what takes too long or whose decoder has gone.
+/// The prefiller's side of one rank: receives requests of decoders, passes them to [PrefillSlots],
+/// and ends those that time out or whose decoder is gone.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 public final class PrefillService implements SideChannel.Requests, AutoCloseable {
@@ -141,9 +141,9 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
         }
     }
 
-    /// The requests of a decoder end with its connection, or when it gives up: they must neither be
-    /// served to the next process with its port and addresses, nor take places until their time is
-    /// up.
+    /// The requests of a decoder end when its connection is lost or it gives up. Otherwise they
+    /// would be served to the next process with its port and addresses, and occupy slots until they
+    /// time out.
     @Override
     public void onGone(SideChannel.Asker asker) {
         loop.post(() -> {
@@ -218,7 +218,7 @@ public final class PrefillService implements SideChannel.Requests, AutoCloseable
             });
             noted = true;
         } finally {
-            if (!noted) { // for lack of memory
+            if (!noted) { // after an OutOfMemoryError
                 room.give(asker.host(), cost);
             }
         }

@@ -111,7 +111,8 @@ final class PrefillSlot {
         bytes += moved;
     }
 
-    /// The decoder of a request that waited has gone: it is dealt with, and nothing was moved.
+    /// The decoder of a waiting request is gone: the request ends with `problem`, without a
+    /// transfer.
     void abandon(Ask ask, Failure problem) {
         begin(ask);
         end(ask, 0, Optional.of(problem));

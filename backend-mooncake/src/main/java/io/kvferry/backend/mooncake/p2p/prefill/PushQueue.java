@@ -25,23 +25,23 @@ import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
-/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn; who
-/// has the fewest is next.
+/// Limits the number of concurrent transfers to decoders and shares them fairly: the next transfer
+/// goes to the waiting decoder that has the fewest.
 ///
-/// A decoder that waits alone may have all of them. While another waits too, each gets at most
-/// half, and what one got before beyond its half does not count against the others: one that stalls
-/// does not hold them up. Hosts share them in the same way, whatever their decoders call
-/// themselves. So there may be twice as many for a while.
+/// A decoder may use the whole limit while no other waits. Once another waits, each gets at most
+/// half, and what the first one uses beyond its half does not count against the others, so that a
+/// stalled decoder does not block them. Hosts share the limit in the same way, whatever names their
+/// decoders use. The number of transfers may therefore reach twice the limit for a while.
 ///
-/// Every job ends, also one that could not be begun for lack of memory: a hold ends only after all
-/// of its jobs.
+/// Every job ends, including one that could not start because memory ran out: a hold ends only
+/// after all of its jobs.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
     private static final Logger LOG = LoggerFactory.getLogger(PushQueue.class);
     private static final long PAUSE_NANOS = 10_000_000;
 
-    /// Made ahead, for where there is no memory to say more.
+    /// Preallocated, for when there is no memory to describe the failure.
     private static final Optional<Failure> NOT_BEGUN =
             Optional.of(
                     new Failure(
@@ -92,7 +92,7 @@ final class PushQueue {
         boolean waits;
     }
 
-    /// Hears of every job once, when nothing reads its blocks any more.
+    /// Called once for every job, when its blocks are no longer read.
     @FunctionalInterface
     interface Ended {
         void ended(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem);
@@ -247,8 +247,8 @@ final class PushQueue {
 
     private void begin(Job job) {
         if (job.ask.exchange().isGone()) {
-            // Nobody waits for the answer, and somebody else may have its port and addresses by
-            // now.
+            // The decoder no longer waits, and its port and addresses may belong to another
+            // process.
             end(job, 0, Optional.of(gone(job.ask.exchange())));
             return;
         }
@@ -320,7 +320,7 @@ final class PushQueue {
     private void countFailure() {
         try {
             outbox.count("mooncake_num_failed_transfers");
-        } catch (OutOfMemoryError e) { // the job must end all the same
+        } catch (OutOfMemoryError e) { // the job must end in any case
             LoopReport.ERROR.log(LOG, "a failed transfer is not counted", e);
         }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.wire;
 
-/// The forms of the transfer request that vLLM's MooncakeConnector went through. There is no
-/// version field on the wire: a message's generation follows from the fields it carries.
+/// The versions of the transfer request in the history of vLLM's MooncakeConnector. The wire has no
+/// version field: a message's generation follows from the fields it carries.
 ///
-/// G1 (vLLM before 0.16) is not spoken: it has other sockets, ports and answers and wants a router
-/// that works in sequence.
+/// G1 (vLLM before 0.16) is not supported: it has other sockets, ports and answers, and needs a
+/// router that sends the two legs one after the other.
 public enum Generation {
     /// Transfer ids, tensor-parallel rank and size. Regions are known by position and have one
     /// block length, which the message does not say; a request has one flat list of blocks.
@@ -33,8 +33,9 @@ public enum Generation {
         return compareTo(G4) >= 0;
     }
 
-    /// Whether it tells the bytes of a block from the distance between two. Before, both are one
-    /// length, and whether K and V are halves of it is known to each side only for itself.
+    /// Whether the message has the length of a block apart from the distance between two blocks.
+    /// Earlier ones have one value for both, and whether K and V are its halves is known to each
+    /// side only locally.
     public boolean tellsStrides() {
         return compareTo(G5) >= 0;
     }

@@ -23,17 +23,17 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// What one call into the library reads and writes: keys as C strings, values in staging memory,
-/// the tables that point to them, and the results. A call that hangs keeps all of it, so nothing
-/// here is memory of an engine.
+/// the tables that point to them, and the results. A call that hangs keeps all of it, so none of it
+/// is memory of an engine.
 ///
-/// A value is followed by a [ValueTrailer], which says whether the bytes that come back are those
-/// that were put; not so values that are shared with others than kvferry.
+/// A value is followed by a [ValueTrailer], which shows whether the bytes read are those that were
+/// put. Values shared with users other than kvferry have none.
 ///
-/// A call that answers TRANSFER_FAIL may leave a transfer behind that still reads or writes the
-/// memory of its values: Mooncake waits for a transfer for a minute and answers that then. Such
-/// memory is neither used again nor freed, as long as the process lives.
+/// A call that returns TRANSFER_FAIL may leave a transfer running that still reads or writes the
+/// memory of its values: Mooncake waits for a transfer for a minute, then returns this code. Such
+/// memory is neither reused nor freed while the process lives.
 ///
-/// Threading: whoever has the [CallThread].
+/// Threading: the owner of the [CallThread].
 final class CallMemory {
     /// Keys of one call.
     static final int MOST_KEYS = 256;
@@ -41,8 +41,8 @@ final class CallMemory {
     /// Of staging memory, where no single object needs more.
     static final long STAGING = 16L << 20;
 
-    /// A call that fails earlier did not give up waiting, so that a transfer in one piece has
-    /// ended. An owner that is gone fails many calls so.
+    /// A call that fails earlier than this has not timed out, so a transfer in one piece has ended.
+    /// Many calls fail like this when an owner is gone.
     static final Duration ENDED = Duration.ofSeconds(1);
 
     /// Mooncake moves a value in pieces of just under 16 MiB, and answers when the first has
@@ -121,12 +121,12 @@ final class CallMemory {
                 LEFT.addAndGet(left.byteSize()));
     }
 
-    /// Looks whether a call that has returned may have left a transfer behind; on the thread of the
-    /// thread, so that calls that nobody waits for count, too.
+    /// Checks whether a call that has returned may have left a transfer running. Called on the
+    /// library's thread, so that it also covers calls whose caller has timed out.
     ///
     /// @param code of the whole call
     /// @param longs whether the results are longs
-    /// @param took the time of the call
+    /// @param took duration of the call
     void looksForTransfers(int code, boolean longs, Duration took) {
         int failed = StoreCode.TRANSFER_FAIL.number();
         for (int i = 0; i < count; i++) {
@@ -170,7 +170,7 @@ final class CallMemory {
     /// Adds a key.
     ///
     /// @param position in the caller's batch
-    /// @return false when there is no room; a key that has none in an empty call has none at all
+    /// @return false when there is no room. A key that does not fit into an empty call never fits
     boolean add(String key, int position) {
         return add(key.getBytes(StandardCharsets.UTF_8), position);
     }
@@ -190,7 +190,8 @@ final class CallMemory {
         return count < MOST_KEYS && textEnd + key.length + 1 <= TEXT;
     }
 
-    /// A text that is none of the keys, for calls that take one; null where it is too long.
+    /// Writes a string that is not one of the keys, for calls that take one; null if it is too
+    /// long.
     @Nullable MemorySegment text(String value) {
         byte[] utf8 = value.getBytes(StandardCharsets.UTF_8);
         return textEnd + utf8.length + 1 > TEXT ? null : string(utf8);
@@ -304,8 +305,8 @@ final class CallMemory {
         return ValueTrailer.checksum(crc, text.asSlice(start, keyBytes[index]), value, bytes);
     }
 
-    /// The options of puts as the library takes them; names of segments that do not fit are left
-    /// out. Before the keys are added.
+    /// Writes the options of puts in the library's form. Names of segments that do not fit are
+    /// dropped. Must be called before the keys are added.
     MemorySegment config(PutOptions options) {
         config.set(JAVA_LONG, 0, options.replicas());
         config.set(JAVA_INT, 8, options.softPin().isZero() ? 0 : 1);
@@ -380,8 +381,8 @@ final class CallMemory {
         return results.getAtIndex(JAVA_LONG, index);
     }
 
-    /// Sets the results to a code, so that one that the library does not write is none of the call
-    /// before.
+    /// Sets all results to a code, so that a result which the library does not write is not left
+    /// over from the previous call.
     void presetInts(int code) {
         for (int i = 0; i < count; i++) {
             results.setAtIndex(JAVA_INT, i, code);

@@ -16,8 +16,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.LongSupplier;
 
-/// A thread that calls the library, and the memory of its call. It runs from the beginning: one
-/// that is refused fails the opening, not a call.
+/// A thread that calls the library, and the memory of its call. The thread starts at construction,
+/// so that a failure to create it fails the opening and not a call.
 ///
 /// Threading: the caller that took it from its [CallThreads], until it gives it back.
 final class CallThread {

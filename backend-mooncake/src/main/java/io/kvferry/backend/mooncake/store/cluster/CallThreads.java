@@ -96,7 +96,7 @@ final class CallThreads {
         give(thread);
     }
 
-    /// Calls that nobody waits for any more.
+    /// Calls whose caller has timed out.
     int overdue() {
         return overdue.get();
     }

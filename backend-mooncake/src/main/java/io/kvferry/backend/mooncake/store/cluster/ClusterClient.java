@@ -23,10 +23,11 @@ import java.util.function.Predicate;
 
 /// The one client of a cluster in this process, shared by the stores of equal configurations.
 ///
-/// A thread of its own creates it, looks whether it works, and destroys it: the library changes the
-/// signal mask of the thread that creates a store. The JVM keeps its signal handlers; at the end of
-/// the process a shutdown hook destroys what is open, for as long as [#EXIT_LIMIT], once the calls
-/// have ended: a server that is told to stop still answers requests while the hooks run.
+/// Its own thread creates the store, checks its connection, and destroys it: the library changes
+/// the signal mask of the thread that creates a store. The JVM keeps its signal handlers. On JVM
+/// exit a shutdown hook waits until no more calls are made, since a server that is being stopped
+/// still answers requests while the hooks run. It then destroys what is open, for at most
+/// [#EXIT_LIMIT].
 ///
 /// Threading: any thread.
 final class ClusterClient {
@@ -93,11 +94,10 @@ final class ClusterClient {
         }
     }
 
-    /// The client for a configuration. It connects meanwhile; one that cannot be reached is tried
-    /// again.
+    /// The client for a configuration. It connects in the background and retries.
     ///
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] without the library, [ErrorCode#NO_MEMORY]
-    ///   when a thread cannot be had, and as of [ClusterConfig#host]
+    ///   when a thread cannot be created, and as of [ClusterConfig#host]
     static ClusterClient use(ClusterConfig config) {
         return use(config, ClusterClient::threads);
     }
@@ -155,7 +155,7 @@ final class ClusterClient {
         end(EXIT_LIMIT);
     }
 
-    /// Waits until no call has come for a time, the client has ended, or the limit is over.
+    /// Waits until no call has been made for `quiet`, the client has ended, or the limit expires.
     void awaitQuiet(Duration quiet, Deadline limit) {
         try {
             while (!limit.passed()
@@ -209,8 +209,8 @@ final class ClusterClient {
         }
     }
 
-    /// Runs work until it returns. What it throws, such as an Error for lack of memory, may pass:
-    /// it is run again after a pause.
+    /// Runs work until it returns normally. After an exception, which may be transient (such as an
+    /// OutOfMemoryError), it is run again after a pause.
     ///
     /// @param endsWithin waits for a time; true when there is nothing more to do
     static void persist(Runnable work, Predicate<Duration> endsWithin) {
@@ -219,7 +219,7 @@ final class ClusterClient {
         while (!over) {
             try {
                 if (failure != null) { // here, for saying so may fail as well
-                    LOG.error("a client of a Mooncake master failed and goes on", failure);
+                    LOG.error("a client of a Mooncake master failed and retries", failure);
                 }
                 work.run();
                 over = true;
@@ -236,7 +236,8 @@ final class ClusterClient {
         }
     }
 
-    /// Whether the master hears of the tenant, or need not.
+    /// Whether tenants are kept apart: the library sends the tenant to the master, or it is the
+    /// default one.
     boolean tellsTenantsApart() {
         return library.knowsTenants() || config.tenant().equals("default");
     }
@@ -310,7 +311,7 @@ final class ClusterClient {
         try {
             return ending.await(time.toNanos(), TimeUnit.NANOSECONDS);
         } catch (InterruptedException _) {
-            return true; // nobody interrupts this thread, but for its end
+            return true; // interrupted only to end this thread
         }
     }
 

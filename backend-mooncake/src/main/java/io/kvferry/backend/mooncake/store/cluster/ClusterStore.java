@@ -29,17 +29,18 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
-/// One user of a Mooncake cluster. While the master is away calls are answered with its codes; the
-/// library connects again by itself.
+/// One user of a Mooncake cluster. While the master is unreachable, calls return its error codes;
+/// the library reconnects by itself.
 ///
-/// Keys in the cluster are `kvferry:<16 hex digits of the identity>@<key>`: who has another
-/// identity neither finds nor removes an object, and removals leave what others keep in the
-/// cluster. It is a name and no protection, since Mooncake trusts everybody who reaches it. A store
-/// of [#openPlain] shares keys and values with others instead.
+/// Keys in the cluster are `kvferry:<16 hex digits of the identity>@<key>`. A user with another
+/// identity neither finds nor removes an object, and removals keep the objects of others in the
+/// cluster. The prefix separates names and is no protection, since Mooncake trusts everyone who
+/// reaches it. A store of [#openPlain] shares keys and values with other users instead.
 ///
-/// Values go through staging memory, so memory of an engine is touched by the calling thread alone,
-/// and a call of the library that does not return ends in RPC_TIMEOUT. The API has no buffers per
-/// key, descriptors, groups, lookups without a lease, or time of a soft pin (the master's counts).
+/// Values are copied through staging memory. So only the calling thread touches memory of an
+/// engine, and a library call that does not return ends with RPC_TIMEOUT. The API has no buffers
+/// per key, descriptors, groups, lookups without a lease, or duration of a soft pin (the master's
+/// applies).
 ///
 /// Threading: any thread.
 public final class ClusterStore implements Store {

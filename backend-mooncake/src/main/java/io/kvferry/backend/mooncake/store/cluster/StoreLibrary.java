@@ -147,7 +147,7 @@ final class StoreLibrary {
                 NativeLibrary.load(name, "Mooncake's store with its C API", HOW_TO_GET));
     }
 
-    /// Whether tenants are told to the master.
+    /// Whether the library sends tenants to the master.
     boolean knowsTenants() {
         return setupWithTenant != null;
     }

@@ -72,7 +72,7 @@ final class DirectoryGets {
         return keys;
     }
 
-    /// Finds the keys of which it is not known who has them.
+    /// Finds the owners of keys without a known owner.
     private void resolve(
             List<Member> there, List<String> keys, @Nullable Member[] at, long[] results) {
         var unknown = new ArrayList<Integer>();

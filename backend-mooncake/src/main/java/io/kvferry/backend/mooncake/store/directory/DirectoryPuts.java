@@ -22,10 +22,10 @@ import java.util.Set;
 import java.util.SplittableRandom;
 import java.util.concurrent.ThreadLocalRandom;
 
-/// Stores objects at one owner each: at a preferred one, else at the one of two drawn at random
-/// that has more room, and at the next where there is no room or no answer. Objects of a group go
-/// to the same owner, which is drawn by the name of the group. What another owner has already is
-/// stored.
+/// Stores each object at one owner: at a preferred one, otherwise at the one with more room of two
+/// drawn at random. If an owner has no room or does not answer, the next one is tried. Objects of a
+/// group go to the same owner, drawn by the name of the group. An object that another owner already
+/// has counts as stored.
 ///
 /// Threading: any thread.
 final class DirectoryPuts {
@@ -58,7 +58,7 @@ final class DirectoryPuts {
         this.limit = limit;
     }
 
-    /// The owner that found no room last; nobody when a put found room since.
+    /// The owner that last had no room; empty once a later put has found room.
     Optional<Member> full() {
         return full;
     }

@@ -24,18 +24,18 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.function.ToLongFunction;
 
-/// One user of a store that several owners have together, as a master lists them. Each object is at
-/// one owner (two users that put one at the same time may each bring it to another), and has one
-/// replica, whatever the options say.
+/// One user of a store that is spread over several owners, as listed by a master. Each object is at
+/// one owner and has one replica, whatever the options say. If two users put an object at the same
+/// time, two owners may get it.
 ///
-/// While the master is away the owners that are known go on. While all owners are away every call
-/// is answered with RPC_FAIL at once. An owner that is away has nothing.
+/// While the master does not answer, the known owners stay in use. While no owner answers, every
+/// call fails at once with RPC_FAIL. The objects of an owner that does not answer are misses.
 ///
-/// A removal is asked of every owner that is listed, also of one that is away or slow. It answers a
-/// failure where one of them gave no answer, and as long as an owner that this user once knew is
-/// not listed and no later life of it is: such an owner may come back with all that it held, unless
-/// the master has forgotten it. What the other owners had is removed all the same, and the removal
-/// can be repeated.
+/// A removal is sent to every listed owner, including those that are unreachable or slow. It
+/// reports a failure if one of them did not answer, or if an owner that this user once knew is
+/// neither listed nor listed with a later epoch: such an owner may return with its objects, unless
+/// the master has forgotten it. The objects of the other owners are removed in any case, and the
+/// removal can be repeated.
 ///
 /// Threading: any thread.
 public final class DirectoryStore implements Store {
@@ -169,7 +169,8 @@ public final class DirectoryStore implements Store {
         return replica == null ? results[0] : replica.length();
     }
 
-    /// At all owners. Where one of them keeps it, or did not answer, that is the answer.
+    /// Removes the key at all owners. If one of them keeps it or does not answer, that code is
+    /// returned.
     @Override
     public int remove(String key, boolean force) {
         List<Long> answers = ask(store -> store.remove(key, force));
@@ -202,10 +203,10 @@ public final class DirectoryStore implements Store {
         return worst < 0 ? worst : answers.stream().mapToLong(Long::longValue).sum();
     }
 
-    /// Asks all owners that are listed, whether they are there or not. Where one is known that
-    /// cannot be asked, that is one answer more.
+    /// Asks all listed owners, reachable or not. A known owner that cannot be asked adds a failure
+    /// to the answers.
     ///
-    /// @return at least one
+    /// @return at least one answer
     private List<Long> ask(ToLongFunction<RemoteStore> question) {
         List<Long> answers = Collections.synchronizedList(new ArrayList<>());
         var known = members.known();

@@ -67,7 +67,7 @@ final class Lookup {
                         new @Nullable Member[count],
                         new int[count],
                         new @Nullable ReplicaDescriptor[count]);
-        Arrays.fill(found.codes, MISSING); // until somebody has answered
+        Arrays.fill(found.codes, MISSING); // until an owner has answered
         @Nullable Member[] hinted = hinted(there, keys);
         ask(
                 there,
@@ -173,8 +173,8 @@ final class Lookup {
         return 0;
     }
 
-    /// Of several answers for a key that counts which says most: it is there, it is being written,
-    /// it is not there, and only then why there is no answer.
+    /// Merges the answers of several owners for a key. The precedence is: present, being written,
+    /// absent, and last the reason why an owner did not answer.
     private void merge(Part part, List<String> keys, Found found) {
         for (int i = 0; i < part.indices.length; i++) {
             int index = part.indices[i];

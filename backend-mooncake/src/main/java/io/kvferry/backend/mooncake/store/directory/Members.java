@@ -19,10 +19,10 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/// The owners that one user knows: opened and closed as the list of the master changes. An owner
-/// that starts anew on its port is the same member, which finds it again by itself.
+/// The owners that one user knows, opened and closed as the master's list changes. An owner that
+/// restarts on its port stays the same member, which reconnects by itself.
 ///
-/// Threading: any thread; the list changes on that of [MasterView].
+/// Threading: any thread; the list changes on the thread of [MasterView].
 final class Members implements MasterView.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Members.class);
 
@@ -39,8 +39,8 @@ final class Members implements MasterView.Listener, AutoCloseable {
     /// Addresses of owners that could not be opened, of which that has been said.
     private final Set<String> warned = ConcurrentHashMap.newKeySet();
 
-    /// Segments of owners that were open once and are not now, nor a later life of them, and that
-    /// the master has not forgotten.
+    /// Segments of owners that were open, are no longer listed under any epoch, and have not been
+    /// forgotten by the master.
     private final Set<String> absent = new LinkedHashSet<>();
 
     private volatile List<Member> members = List.of();
@@ -66,18 +66,17 @@ final class Members implements MasterView.Listener, AutoCloseable {
         return engines;
     }
 
-    /// @param members all that are listed, also those that are away
-    /// @param complete whether there is no other owner that may hold what this user has put: one
-    ///   that is listed and could not be opened, or one that is not listed any more and may come
-    ///   back
+    /// @param members all listed owners, including unreachable ones
+    /// @param complete whether no other owner may hold objects of this user. False if a listed
+    ///   owner could not be opened, or an owner is no longer listed but may return
     record Known(List<Member> members, boolean complete) {}
 
     synchronized Known known() {
         return new Known(members, complete && absent.isEmpty() && !tooManyAbsent);
     }
 
-    /// Those that can be asked now. Owners that did not answer in time a moment ago are left out
-    /// where there are others.
+    /// The owners that can be asked now. Owners that have just timed out are skipped, unless there
+    /// are no others.
     List<Member> there() {
         List<Member> now = members;
         boolean all = true;

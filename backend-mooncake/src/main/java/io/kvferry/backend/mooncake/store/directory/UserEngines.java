@@ -27,7 +27,7 @@ final class UserEngines implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#CLOSED] after [#close], and as of
     ///   [RemoteStoreConfig#ownHost]
     UserEngine of(RemoteStoreConfig owner) {
-        return of(owner, owner.ownHost()); // a name server holds up nobody else
+        return of(owner, owner.ownHost()); // unlocked: DNS may be slow
     }
 
     private synchronized UserEngine of(RemoteStoreConfig owner, String host) {

@@ -40,9 +40,9 @@ final class ClientTable {
         lastPing.remove(client);
     }
 
-    /// A sign of life.
+    /// Records a ping.
     ///
-    /// @return false when the client is not watched (any more): what it mounted is gone
+    /// @return false when the client is not, or no longer, tracked; its segments are gone
     synchronized boolean ping(long client) {
         return lastPing.computeIfPresent(client, (_, _) -> time.now()) != null;
     }

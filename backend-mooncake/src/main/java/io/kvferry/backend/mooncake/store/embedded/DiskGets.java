@@ -12,10 +12,10 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayDeque;
 
-/// Reads those objects of a batch from disk that have no memory, some ahead of the one that is
-/// wanted next.
+/// Reads those objects of a batch that are only on disk, several of them ahead of the one that is
+/// requested next.
 ///
-/// Waits for staging memory only while it has none itself, so readers never wait for each other.
+/// Waits for staging memory only while it holds none, so that readers never wait for each other.
 ///
 /// Threading: one thread.
 final class DiskGets implements AutoCloseable {
@@ -31,7 +31,7 @@ final class DiskGets implements AutoCloseable {
     private int next;
     private int code;
 
-    /// Whether it has waited for staging memory in vain; then it does not wait again.
+    /// A wait for staging memory has failed; this batch does not wait again.
     private boolean starved;
 
     private record Ahead(int index, StagedRead read) {}
@@ -48,7 +48,7 @@ final class DiskGets implements AutoCloseable {
     /// order of the batch, for those that have a copy on disk only.
     @Nullable StagedRead take(int index, StoredObject object) {
         while (!ahead.isEmpty() && ahead.getFirst().index < index) {
-            ahead.remove().read.close(); // nobody wanted it in the end
+            ahead.remove().read.close(); // read ahead, but not requested in the end
         }
         readAhead(index);
         Ahead first = ahead.poll();

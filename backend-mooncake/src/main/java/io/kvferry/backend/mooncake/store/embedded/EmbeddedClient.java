@@ -362,7 +362,7 @@ public final class EmbeddedClient implements Store, PutSessions {
                 .asSlice(replica.offset(), replica.length());
     }
 
-    /// The reason is worked out when somebody asks: it takes a look at every object.
+    /// Only records the failure. The reason is computed on request, since that scans all objects.
     void foundNoRoom(long bytes) {
         noRoomHeap = 0;
         noRoomBytes = bytes;
@@ -423,7 +423,7 @@ public final class EmbeddedClient implements Store, PutSessions {
             done = true;
         } finally {
             if (!done) {
-                removals.set(null); // else nobody would fill it
+                removals.set(null); // otherwise it would never be filled
             }
         }
     }

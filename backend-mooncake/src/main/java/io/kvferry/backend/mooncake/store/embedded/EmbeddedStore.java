@@ -38,11 +38,11 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
-/// A store in this JVM with the behaviour of Mooncake's master and one owner: segments are mounted
-/// under names, users open a `Store` each.
+/// A store in this JVM that behaves like Mooncake's master with one owner. Segments are mounted
+/// under names; each user opens a `Store`.
 ///
-/// Threading: any thread. Closing waits for nobody: calls under way end with an error or with bytes
-/// that were whole.
+/// Threading: any thread. Closing does not block: calls in progress end with an error, or with
+/// bytes that are complete.
 public final class EmbeddedStore implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStore.class);
 
@@ -249,7 +249,8 @@ public final class EmbeddedStore implements AutoCloseable {
                 } catch (RuntimeException | Error e) {
                     report(e);
                 }
-                // A large store in which everything is leased is looked at in vain each time.
+                // The pause also bounds the cost of scanning a large store whose objects are all
+                // leased.
                 long took = System.nanoTime() - begin;
                 pause = Math.max(config.tick().toNanos(), PAUSE_FACTOR * took);
             }
@@ -258,11 +259,11 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
-    /// What failed for lack of memory may fail to be logged for the same reason: without this
-    /// thread nothing would ever be evicted again.
+    /// After an OutOfMemoryError logging may fail as well. That must not end this thread, or
+    /// nothing would be evicted any more.
     private static void report(Throwable failure) {
         try {
-            LOG.error("maintenance of the store failed; it goes on", failure);
+            LOG.error("store maintenance failed; it is retried", failure);
         } catch (RuntimeException | Error _) {
             // The next run that fails says so.
         }
@@ -312,12 +313,12 @@ public final class EmbeddedStore implements AutoCloseable {
         }
     }
 
-    /// Waits until no restart finds again what was removed before this call. Outside of all locks.
+    /// Waits until no restart can find what was removed before this call. Call it without locks.
     ///
-    /// @return 0 or a code: then it is not certain, and whoever asked has to ask again
+    /// @return 0, or a code when that is not certain; the caller must then ask again
     int confirmRemovals() {
         int code = offloads.confirmRemovals();
-        // A store that is closed forgets what its disk goes on to have.
+        // A closed store no longer knows what its disk still holds, so it cannot confirm.
         return closed ? StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number() : code;
     }
 
@@ -336,7 +337,7 @@ public final class EmbeddedStore implements AutoCloseable {
         return segments.usedBytes();
     }
 
-    /// Whose objects are here, and perhaps some whose are no longer.
+    /// Identities that have objects here. May include some whose objects are gone.
     public Set<StoreIdentity> identities() {
         return identities.all();
     }

@@ -21,11 +21,11 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// The stores of this JVM by name. A store is opened by the first half that wants it and outlives
-/// the last one for a while, so that an engine that starts anew finds its blocks.
+/// The stores of this JVM by name. The first half that uses a store opens it. The store outlives
+/// its last user for a while, so that a restarted engine finds its blocks.
 ///
-/// Threading: any thread. Memory is mapped outside of the lock: who wants another store does not
-/// wait for it.
+/// Threading: any thread. Memory is mapped outside the lock, so that opening one store does not
+/// block users of another.
 public final class EmbeddedStores {
     private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStores.class);
     private static final Map<String, Shared> STORES = new HashMap<>();
@@ -248,7 +248,8 @@ public final class EmbeddedStores {
         }
     }
 
-    /// Closes a store at once, whoever uses it: they see misses and refused puts from then on.
+    /// Closes a store immediately, even if it is in use: its users then see misses and refused
+    /// puts.
     public static void closeNow(String name) {
         Shared shared;
         synchronized (STORES) {

@@ -262,7 +262,7 @@ final class ObjectReads {
         }
     }
 
-    /// An object whose bytes are not what was put is of no use to anybody.
+    /// Removes an object whose bytes are not those that were put.
     void dropDamaged(StoredObject object) {
         store.counters.checksumFailures.increment();
         ObjectShard shard = store.objects.shardOf(object.hash);

@@ -27,7 +27,7 @@ import java.util.function.Predicate;
 ///
 /// Threading: any thread.
 final class Puts {
-    /// Pause between two looks for puts that nobody ended.
+    /// Interval between two scans for abandoned puts.
     private static final long SWEEP_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final EmbeddedStore store;
@@ -52,7 +52,7 @@ final class Puts {
     /// Starts a put.
     ///
     /// @param pin whether the caller writes right away and unpins after that
-    /// @param begun gets the object, before anybody else can do anything with it
+    /// @param begun gets the object before any other thread can use it
     /// @return 0 or a code
     int start(
             EmbeddedClient client,
@@ -121,11 +121,11 @@ final class Puts {
         }
     }
 
-    /// Gives an object a place in a segment and in the table, and tells the caller. Where any of
-    /// this fails, also for lack of memory on the heap, nothing is left of the object. Under the
-    /// lock of its shard.
+    /// Allocates room for an object, adds the object to the table and passes it to `begun`. If any
+    /// step fails, also with an OutOfMemoryError, all of them are undone. The caller holds the lock
+    /// of the object's shard.
     ///
-    /// @return false without room
+    /// @return false when there is no room
     private boolean begin(StoredObject object, PutOptions options, boolean pin, Begun begun) {
         boolean added = false;
         boolean done = false;
@@ -368,7 +368,7 @@ final class Puts {
         }
     }
 
-    /// Discards puts that nobody has ended in time, also where no other put of the key comes.
+    /// Discards puts that were not ended in time, even if no other put of the same key follows.
     void discardAbandoned() {
         long now = store.time.now();
         if (open.get() == 0 || now < nextSweep) {
@@ -392,7 +392,7 @@ final class Puts {
         return released;
     }
 
-    /// Frees what discarded puts left in segments that are gone.
+    /// Frees the memory that discarded puts hold in segments that are gone.
     void releaseIn(List<Segment> gone) {
         release(put -> put.segment != null && gone.contains(put.segment));
     }

@@ -17,8 +17,8 @@ import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
-/// What is in a store: sums over all objects, which are made again once a second at most where
-/// somebody asks for them, and the keys of one user.
+/// Statistics of a store, summed over all objects at most once a second and only on request, and
+/// the keys of one user.
 ///
 /// Threading: any thread; [#refresh] one at a time.
 final class StoreContents {

@@ -19,9 +19,9 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/// Owners that an operator has said are gone for good: users have removed content without them, so
-/// what they held must not come back. One that is recalled may come back, but no life of it that is
-/// known to have been before.
+/// Owners that an operator has declared gone for good. Removals no longer wait for them, so what
+/// they held must not become visible again. After a recall an owner on that segment may be listed
+/// again, but only with a later epoch than any that was known before.
 ///
 /// With a file this outlives the master: one line each, `segment \t epoch \t forgotten|recalled`.
 ///

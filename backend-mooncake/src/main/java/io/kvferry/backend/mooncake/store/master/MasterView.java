@@ -22,10 +22,11 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The list of owners as a master tells it, asked for again and again. While the master is away the
-/// last list stays.
+/// Polls the master for its list of owners. While the master does not answer, the last list stays
+/// in effect.
 ///
-/// Threading: any thread; it has one of its own, on which the listener is called.
+/// Threading: any thread. The listener is called on the thread that polls, and first on the one
+/// that calls [#open].
 public final class MasterView implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(MasterView.class);
     private static final Duration ASK = Duration.ofSeconds(5);
@@ -43,15 +44,17 @@ public final class MasterView implements AutoCloseable {
     private boolean warned;
     private volatile boolean closed;
 
-    /// Hears of the list.
+    /// Receives changes of the list.
     @FunctionalInterface
     public interface Listener {
-        /// The list is another one than before.
+        /// The list has changed.
         ///
-        /// @param whole whether an owner that is missing is not there; false for a while after a
-        ///   master was started, when owners that are alive may not have reported to it
-        /// @param forgotten segments of owners that will not be listed, whatever they report
-        /// @return whether it could be taken over; if not, it is told again with the next answer
+        /// @param whole whether the list is complete, so that an owner missing from it does not
+        ///   run. False for a while after the start of a master, when running owners may not have
+        ///   reported yet
+        /// @param forgotten segments whose owners are not listed, even if they report
+        /// @return whether the change was applied; if not, it is delivered again with the next
+        ///   answer
         boolean changed(List<ListedOwner> owners, boolean whole, Set<String> forgotten);
     }
 
@@ -59,7 +62,7 @@ public final class MasterView implements AutoCloseable {
     public enum Standing {
         /// It is there.
         LISTED,
-        /// It is gone for good, somebody said.
+        /// An operator has declared it gone for good.
         FORGOTTEN,
         /// It has never reported, has left, or has not been heard of for too long.
         UNKNOWN
@@ -83,10 +86,10 @@ public final class MasterView implements AutoCloseable {
                 new StoreQuestions("kvferry-master-view", master.address(), master.secret());
     }
 
-    /// Begins to ask. When the master is there the listener has been called on return.
+    /// Starts to poll. If the master answers, the listener has been called when this returns.
     ///
-    /// @param announces whether this one, of those in the process, logs when the master goes away
-    ///   and comes back
+    /// @param announces whether this view, of all in the process, logs when the master stops
+    ///   answering and answers again
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when the master is on another host and there
     ///   is no secret
     public static MasterView open(RemoteStoreConfig master, boolean announces, Listener listener) {
@@ -214,7 +217,7 @@ public final class MasterView implements AutoCloseable {
             read(answer.body());
             return "";
         } catch (KvFerryException e) {
-            return "its answer is none: " + e.getMessage();
+            return "its answer is malformed: " + e.getMessage();
         }
     }
 

@@ -124,7 +124,7 @@ public final class OwnerMembership implements AutoCloseable {
         try {
             rest = Duration.ofNanos(answer.body().i64()).dividedBy(SIGNS_OF_LIFE);
         } catch (KvFerryException e) {
-            return notListed("its answer is none: " + e.getMessage());
+            return notListed("its answer is malformed: " + e.getMessage());
         }
         listed = true;
         tell("");
@@ -177,8 +177,8 @@ public final class OwnerMembership implements AutoCloseable {
         return listed;
     }
 
-    /// Takes the owner off the list, after the last report has ended: one that came later would
-    /// list it again. Idempotent.
+    /// Unregisters the owner. Waits for the report in progress first, for a bounded time and unless
+    /// interrupted, since a later report would list the owner again. Idempotent.
     @Override
     public void close() {
         lock.lock();

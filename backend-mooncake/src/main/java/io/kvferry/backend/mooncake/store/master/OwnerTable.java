@@ -14,8 +14,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.LongSupplier;
 
-/// Which owners there are. One of which nothing is heard for the time to live is not there any
-/// more; one that starts again replaces its old self at once; one that is forgotten is not listed.
+/// The owners of a store. An owner that has not reported within its time to live is dropped. A
+/// restarted owner replaces its previous entry at once. A forgotten owner is not listed.
 ///
 /// Threading: any thread.
 final class OwnerTable {
@@ -35,11 +35,11 @@ final class OwnerTable {
 
     private record Entry(ListedOwner owner, long heard) {}
 
-    /// What users are told.
+    /// The list as sent to users.
     ///
     /// @param life differs for every life of the master
     /// @param version larger after every change
-    /// @param whole whether every owner that is alive has had the time to report itself
+    /// @param whole whether every running owner has had the time to report itself
     /// @param forgotten segments that are not listed whatever their owners report
     record Snapshot(
             long life,
@@ -89,7 +89,7 @@ final class OwnerTable {
             old.forEach(other -> bySegment.remove(other.segment()));
             version++;
             LOG.info(
-                    old.isEmpty() ? "owner {} at {} is there" : "owner {} at {} has started anew",
+                    old.isEmpty() ? "owner {} at {} is there" : "owner {} at {} has restarted",
                     owner.segment(),
                     owner.address());
         }
@@ -97,7 +97,7 @@ final class OwnerTable {
         return StoreCode.OK;
     }
 
-    /// An owner says that it ends. One that has been replaced ends without a trace.
+    /// An owner reports that it stops. Ignored if another owner has replaced it.
     synchronized void leave(ListedOwner owner) {
         Entry known = bySegment.get(owner.segment());
         if (known != null && known.owner.equals(owner)) {
@@ -107,10 +107,10 @@ final class OwnerTable {
         }
     }
 
-    /// An operator says that an owner is gone for good, so that users need not ask it any more.
+    /// An operator declares an owner gone for good, so that users no longer ask it.
     ///
-    /// @return BUFFER_OVERFLOW when there are too many
-    /// @throws io.kvferry.spi.KvFerryException when that cannot be kept
+    /// @return BUFFER_OVERFLOW when too many owners are forgotten
+    /// @throws io.kvferry.spi.KvFerryException when the entry cannot be persisted
     synchronized StoreCode forget(String segment) {
         Entry listed = bySegment.get(segment);
         if (!forgotten.forget(segment, listed == null ? 0 : listed.owner.epoch())) {

@@ -41,15 +41,15 @@ public final class StoreMaster implements AutoCloseable {
     private final SideChannel channel;
     private final String address;
 
-    /// How a master is set up.
+    /// Settings of a master.
     ///
     /// @param host address that it listens on
-    /// @param port on which it is asked; 0 for any
-    /// @param ownerTtl how long an owner is listed without a sign of life
+    /// @param port of its requests; 0 for any
+    /// @param ownerTtl how long an owner stays listed without a report
     /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
     /// @param insecure whether other hosts may use it without a secret
-    /// @param forgottenFile where owners are kept that are forgotten; without one a master that is
-    ///   started anew lists them again
+    /// @param forgottenFile where forgotten owners are persisted; without it a restarted master
+    ///   lists them again
     public record Settings(
             String host,
             int port,
@@ -164,7 +164,7 @@ public final class StoreMaster implements AutoCloseable {
         return table.snapshot();
     }
 
-    /// Why nobody can reach it, if that is so.
+    /// Why it cannot be reached; empty if it can.
     public Optional<String> trouble() {
         return channel.trouble();
     }

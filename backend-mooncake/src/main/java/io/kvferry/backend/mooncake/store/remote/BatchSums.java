@@ -90,7 +90,7 @@ final class BatchSums {
         return total < SHARED_FROM ? 0 : Math.min(most, count);
     }
 
-    /// One that comes late finds nothing to do, and touches nothing.
+    /// A task that starts after all sums are done returns without touching the memory.
     private void work() {
         var crc = new NativeCrc();
         for (int i = next.getAndIncrement(); i < bytes.length; i = next.getAndIncrement()) {

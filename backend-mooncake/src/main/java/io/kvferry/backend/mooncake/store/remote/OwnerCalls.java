@@ -39,7 +39,7 @@ final class OwnerCalls {
     private final TransferEngine engine;
     private final Duration putLimit;
 
-    /// @param putLimit after which puts that nobody ends are given up
+    /// @param putLimit after which puts that were not ended are given up
     OwnerCalls(TransferEngine engine, Duration putLimit) {
         this.engine = engine;
         this.putLimit = putLimit;
@@ -187,7 +187,7 @@ final class OwnerCalls {
         var answers = new Answers(results, checksums);
         // What comes from disk may need more staging memory than there is at a time.
         for (int from = 0; from < count; ) {
-            if (from > 0 && deadline.passed()) { // nobody waits for the rest any more
+            if (from > 0 && deadline.passed()) { // the caller has timed out
                 Arrays.fill(results, from, count, StoreCode.FILE_READ_FAIL.number());
                 break;
             }
@@ -205,9 +205,9 @@ final class OwnerCalls {
     @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
     private record Answers(long[] results, int[] checksums) {}
 
-    /// Sends the objects from `from` on, as many as can be had at a time.
+    /// Sends the objects from index `from` on, as many as staging memory permits at a time.
     ///
-    /// @return the first one that was left out for lack of staging memory, or how many there are
+    /// @return the index of the first object that found no staging memory, or the number of objects
     private int get(
             OwnerSession session,
             List<String> keys,

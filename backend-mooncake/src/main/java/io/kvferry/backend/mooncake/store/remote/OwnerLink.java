@@ -22,11 +22,11 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// The line from a user to the owner of a store. A thread of its own opens the session, gives signs
-/// of life, and opens it anew after the owner was away; meanwhile every question is answered with
-/// RPC_FAIL at once.
+/// The connection of a user to the owner of a store. Its thread opens the session, sends pings, and
+/// reopens the session after the owner was unreachable. Without a session every request fails at
+/// once with RPC_FAIL.
 ///
-/// Threading: any thread; [#ask] waits for the answer, at most for its limit.
+/// Threading: any thread; [#ask] blocks until the answer arrives or the limit expires.
 final class OwnerLink implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerLink.class);
     private static final Duration RETRY = Duration.ofMillis(500);
@@ -74,7 +74,7 @@ final class OwnerLink implements AutoCloseable {
         this.questions = new StoreQuestions("kvferry-store-user", address, secret);
     }
 
-    /// Opens the session if the owner is there now, and goes on trying if not.
+    /// Opens the session if the owner is reachable, and retries in the background if not.
     void start() {
         begin();
         Thread.ofPlatform().daemon().name("kvferry-store-life").start(new LastingLoop(this::live));
@@ -147,7 +147,7 @@ final class OwnerLink implements AutoCloseable {
                         Duration.ofNanos(in.i64()));
         lock.lock();
         try {
-            // What was there before may be gone, and what went meanwhile was not noted.
+            // Earlier objects may be gone, and removals during the outage were not recorded.
             if (lastStore != 0) {
                 removed.addAll();
             }
@@ -249,13 +249,13 @@ final class OwnerLink implements AutoCloseable {
         int code = answer.code();
         boolean gone = code == StoreCode.CLIENT_NOT_FOUND.number();
         if (gone || code == StoreCode.RPC_FAIL.number()) {
-            lost(open, gone ? "it has been started anew" : answer.trouble());
+            lost(open, gone ? "it has restarted" : answer.trouble());
             return Answer.failed(StoreCode.RPC_FAIL);
         }
         return answer;
     }
 
-    /// Tells the owner something, on another thread. Whether it hears of it is not known.
+    /// Sends a message to the owner on another thread. Delivery is not confirmed.
     void tell(Session open, Operation operation, Duration limit, Consumer<WireWriter> body) {
         if (!closed) {
             WireWriter question = StoreProtocol.question(operation, open.id(), limit);

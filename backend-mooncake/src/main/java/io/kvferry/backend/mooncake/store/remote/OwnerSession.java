@@ -26,7 +26,8 @@ final class OwnerSession {
     private static final int MOST_OPEN_PUTS = 256;
     private static final int[] NONE = {};
 
-    /// With more of them the oldest may begin all the same, and is given up late.
+    /// Beyond this the oldest entry is dropped. Its batch may then begin after all, and is given up
+    /// late.
     private static final int MOST_ABANDONED = 1024;
 
     final long id;
@@ -39,10 +40,10 @@ final class OwnerSession {
     /// Numbers of batches that their user gave up before they had begun, the oldest first.
     private final Set<Long> abandoned = new LinkedHashSet<>();
 
-    /// No batch begins: the session is being closed, perhaps in vain.
+    /// No batch may begin: the session is being closed, which may fail.
     private boolean closing;
 
-    /// Nothing is under way and nothing will be.
+    /// No batch is in progress, and none can begin any more.
     private boolean over;
 
     private volatile boolean leaving;
@@ -91,12 +92,12 @@ final class OwnerSession {
         lastHeard = System.nanoTime();
     }
 
-    /// Its user says that it has gone: no batch begins any more.
+    /// The user has said that it leaves: no further batch begins.
     void leave() {
         leaving = true;
     }
 
-    /// Whether its user has gone, or has not been heard of for so long.
+    /// Whether the user has left, or has sent nothing within `limit`.
     boolean hasLeft(Duration limit) {
         return leaving || System.nanoTime() - lastHeard > limit.toNanos();
     }
@@ -160,8 +161,8 @@ final class OwnerSession {
         }
     }
 
-    /// From here on the user, or time, ends a batch. One that its user does not wait for any more
-    /// is given up at once: nobody would end its grant.
+    /// Hands the batch over: from now on the user, or its deadline, ends it. A batch that the user
+    /// has abandoned meanwhile is given up here, since nothing else would end its grant.
     void begun(OpenPuts batch) {
         batch.busy.set(false);
         if (isAbandoned(batch.number)) {
@@ -189,10 +190,10 @@ final class OwnerSession {
         }
     }
 
-    /// Ends a batch: nobody writes to its memory any more, then its objects can be read.
+    /// Ends a batch: first write access to its memory ends, then its objects become readable.
     ///
-    /// @param written whether the bytes are there; else the puts are given up
-    /// @return per key 0 or a code; empty for a batch that is not (or no longer) under way
+    /// @param written whether the bytes have arrived; if not, the puts are revoked
+    /// @return per key 0 or a code; empty for a batch that is not (or no longer) in progress
     int[] end(long number, boolean written, int[] checksums) {
         OpenPuts batch = find(number);
         if (batch == null || !batch.busy.compareAndSet(false, true)) {
@@ -225,7 +226,7 @@ final class OwnerSession {
         }
     }
 
-    /// When the store has been closed meanwhile the put is given up: nobody else would do it.
+    /// Revokes the put if the store has been closed meanwhile, since nothing else would.
     private int endPut(Started put, int checksum) {
         int result = client.putEnd(put.key(), put.number(), checksum);
         if (result == StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number()) {

@@ -70,8 +70,8 @@ final class RemoteMoves {
         }
     }
 
-    /// Has the owner make room. Where no answer comes it is told that nobody will use it: the
-    /// question may have been heard, or may yet be.
+    /// Asks the owner to allocate room. If the request times out, the batch is cancelled at the
+    /// owner, which may have received the request or may still receive it.
     private Answer begun(
             Session open, long number, StoreBatch batch, int from, int to, PutOptions options) {
         Answer begun =

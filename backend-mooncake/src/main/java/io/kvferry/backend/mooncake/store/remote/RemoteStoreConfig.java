@@ -158,7 +158,7 @@ public record RemoteStoreConfig(
         return address != null && address.isAnyLocalAddress();
     }
 
-    /// False of a name that nobody knows.
+    /// Whether the name resolves; false for an unknown name.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when no name server answers
     static boolean isLoopback(String host) {

@@ -42,8 +42,8 @@ public final class StoreHttp implements AutoCloseable {
         /// Metrics that only go up.
         Map<String, Long> counters();
 
-        /// Text of another page, looked up for who may read it and for nobody else; empty for a
-        /// path that there is none of.
+        /// Another page, computed only for a client that is permitted to read it; empty for an
+        /// unknown path.
         Optional<Supplier<String>> page(String path);
     }
 

@@ -26,11 +26,11 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 
-/// A store in this process for users in others: the keys and the memory.
+/// A store in this process, keys and memory, for users in other processes.
 ///
-/// The port on which it is asked is opened last, when the memory is there: who waits for the port
-/// waits for the store. (A port of 0 is drawn by the system and opened first, since the segment is
-/// named after it; until the memory is there users are told to come again.)
+/// The request port is opened last, after the memory has been allocated, so that a client which
+/// waits for the port waits for the store. Port 0 lets the system choose: it is then opened first,
+/// since the segment is named after it, and users are told to retry until the memory is ready.
 ///
 /// Threading: any thread.
 public final class StoreOwner implements AutoCloseable {
@@ -44,13 +44,13 @@ public final class StoreOwner implements AutoCloseable {
     private final StoreServer server;
     private final String address;
 
-    /// How an owner is set up.
+    /// Settings of an owner.
     ///
-    /// @param host address that users are told, and that it listens on
-    /// @param port on which it is asked; 0 for any
+    /// @param host address announced to users, on which it also listens
+    /// @param port of its requests; 0 for any
     /// @param bytes memory of the store
     /// @param store leases, eviction, checksums
-    /// @param sessionLimit after which a user that gives no sign of life is forgotten
+    /// @param sessionLimit after which a user that sends nothing is forgotten
     /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
     /// @param insecure whether other hosts may use it without a secret
     /// @param disk tier below the memory; empty for none

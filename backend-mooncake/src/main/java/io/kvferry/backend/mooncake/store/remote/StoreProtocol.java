@@ -109,8 +109,8 @@ public final class StoreProtocol {
             return !isLong() || this == PUT_END;
         }
 
-        /// Whether it is to be heard also when the thread that asks is interrupted. It may come
-        /// twice then.
+        /// Whether the request must reach the peer even if the asking thread is interrupted. The
+        /// peer may then receive it twice.
         boolean mustBeHeard() {
             return switch (this) {
                 case PUT_END, REMOVE, REMOVE_REGEX, REMOVE_ALL, DAMAGED, BYE, LEAVE -> true;

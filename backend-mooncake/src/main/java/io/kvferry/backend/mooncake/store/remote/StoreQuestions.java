@@ -19,10 +19,10 @@ import java.util.Optional;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/// Asks one owner or master, and waits for the answers.
+/// Sends requests to one owner or master and waits for the answers.
 ///
-/// Threading: any thread. The questions of interrupted threads that are to be heard all the same,
-/// and those whose answer nobody needs, have virtual threads.
+/// Threading: any thread. Requests whose answer is ignored, and those repeated after an
+/// interrupt, run on virtual threads.
 public final class StoreQuestions implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(StoreQuestions.class);
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
@@ -78,8 +78,8 @@ public final class StoreQuestions implements AutoCloseable {
         }
     }
 
-    /// As [#ask], but an interrupt ends the wait only. The question of an interrupted thread is
-    /// asked once more, on another thread: the peer may get it twice.
+    /// As [#ask], but an interrupt ends only the wait. The request is then sent again on another
+    /// thread, so the peer may receive it twice.
     public Answer askSurely(WireWriter question, Duration limit) {
         byte[] message = question.toByteArray();
         try {
@@ -91,11 +91,11 @@ public final class StoreQuestions implements AutoCloseable {
         }
     }
 
-    /// Asks on another thread and waits for nothing: nobody needs the answer. It is left out when
-    /// too much is being asked like this.
+    /// Sends a request on another thread and ignores the answer. The request is dropped when too
+    /// many of these are pending.
     public void tell(WireWriter question, Duration limit) {
         if (!askLate(question.toByteArray(), limit)) {
-            LOG.debug("a question is left out, there are too many others");
+            LOG.debug("a request is dropped, too many are pending");
         }
     }
 
@@ -167,7 +167,8 @@ public final class StoreQuestions implements AutoCloseable {
         requester.close();
     }
 
-    /// There are no more of them then. An interrupt does not end the wait: it is why they are late.
+    /// Waits for the requests in the background, and takes all permits so that no more are sent.
+    /// Not interruptible: an interrupt is what put requests into the background.
     private void awaitLate() {
         Uninterrupted.await(
                 nanos -> late.tryAcquire(MOST_LATE, nanos, TimeUnit.NANOSECONDS), LATE_LIMIT);

@@ -53,13 +53,13 @@ public final class StoreRequests implements SideChannel.Requests, AutoCloseable 
     /// What a process knows.
     @FunctionalInterface
     public interface Answers {
-        /// Answers a question, on a thread of [StoreRequests]. An exception is an answer too:
-        /// INVALID_PARAMS for a [KvFerryException], else INTERNAL.
+        /// Answers a request, on a thread of [StoreRequests]. A [KvFerryException] is sent as
+        /// INVALID_PARAMS, any other exception as INTERNAL.
         ///
-        /// @param session 0 outside of one
-        /// @param in body of the question
-        /// @param out where the body of the answer goes; sent only with OK
-        /// @param deadline after which nobody waits for it
+        /// @param session 0 outside of a session
+        /// @param in body of the request
+        /// @param out receives the body of the answer; sent only with OK
+        /// @param deadline after which the caller no longer waits
         StoreCode answer(
                 Operation operation,
                 long session,

@@ -170,8 +170,8 @@ final class StoreServer implements AutoCloseable {
         }
     }
 
-    /// Gives up puts that nobody ended, and sessions of which nothing is heard. Called again and
-    /// again; the work is done on other threads.
+    /// Gives up puts that were not ended in time, and sessions that have been silent for too long.
+    /// Called periodically; the work is done on other threads.
     void sweep() {
         requests.later(() -> {
             for (OwnerSession session : sessions.values()) {

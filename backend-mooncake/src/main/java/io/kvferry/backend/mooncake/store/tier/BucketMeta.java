@@ -74,7 +74,7 @@ final class BucketMeta {
         }
         var in = new WireReader(body);
         if (in.i32() != MAGIC) {
-            throw corrupt(bucket, "is none");
+            throw corrupt(bucket, "is not a meta file");
         }
         int version = in.i32();
         if (version != VERSION) {

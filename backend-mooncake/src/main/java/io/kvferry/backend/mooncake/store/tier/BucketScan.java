@@ -128,7 +128,7 @@ final class BucketScan {
             }
             if (rc != 0) {
                 LOG.warn(
-                        "{}: bucket {} cannot be read: {}; it is left out",
+                        "{}: bucket {} cannot be read: {}; it is skipped",
                         folder.path(),
                         id,
                         Errno.text(-rc));

@@ -58,10 +58,10 @@ final class BucketWriter implements AutoCloseable {
     private boolean stuck;
     private boolean uncertain;
 
-    /// Its thread runs from here on: refused in the middle of a bucket, it would leave a part of
-    /// the bucket and the memory.
+    /// Starts its thread here. If the thread could only be refused in the middle of a bucket, a
+    /// partial bucket and its memory would be left.
     ///
-    /// @throws OutOfMemoryError when there is no memory or no thread for it
+    /// @throws OutOfMemoryError when memory or the thread cannot be allocated
     BucketWriter(BucketFolder folder, Duration limit, ThreadFactory threads) {
         this.folder = folder;
         this.limit = limit;
@@ -80,12 +80,12 @@ final class BucketWriter implements AutoCloseable {
         }
     }
 
-    /// Writes a bucket. Objects whose bytes fail their checksum are left out of its meta file, as
-    /// are those that nobody wants any more when it is begun.
+    /// Writes a bucket. The meta file omits objects whose bytes fail their checksum, and objects
+    /// that are no longer wanted when it is begun.
     ///
-    /// @param wanted asked once per source, when the bytes of all are on the medium
-    /// @param objects gets per source its copy, or null
-    /// @return 0, or a negated [Errno] or [#STALLED]: then nothing of it counts
+    /// @param wanted asked once per source, when the bytes of all sources are on the medium
+    /// @param objects receives the copy of each source, or null
+    /// @return 0, or a negated [Errno] or [#STALLED]; then the bucket does not count
     int write(
             Bucket bucket,
             List<BucketSource> sources,
@@ -112,7 +112,7 @@ final class BucketWriter implements AutoCloseable {
             ended = true;
             return rc;
         } finally {
-            if (!ended && !stuck) { // such as for lack of memory
+            if (!ended && !stuck) { // an exception, such as an OutOfMemoryError
                 uncertain = true;
                 uncertain = run(() -> cleanUp(bucket), 1) != 0;
             }

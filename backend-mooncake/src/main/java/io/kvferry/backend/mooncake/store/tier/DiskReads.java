@@ -15,8 +15,8 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// Reads objects from bucket files into staging memory, on threads of its own, so that a disk that
-/// hangs holds up nobody for longer than the limit.
+/// Reads objects from bucket files into staging memory on its own threads, so that a disk that
+/// hangs blocks no caller for longer than the limit.
 ///
 /// Threading: any thread.
 final class DiskReads implements AutoCloseable {

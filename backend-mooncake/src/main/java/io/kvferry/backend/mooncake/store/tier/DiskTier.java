@@ -135,7 +135,7 @@ public final class DiskTier implements AutoCloseable {
                 }
             }
         }
-        leftovers.settleInTime(); // what is not noted now is before the next removal is answered
+        leftovers.settleInTime(); // what cannot be noted now is noted before the next removal ends
         return List.copyOf(found.values());
     }
 
@@ -146,12 +146,12 @@ public final class DiskTier implements AutoCloseable {
 
     /// Writes objects as a bucket.
     ///
-    /// @param wanted asked once per source, just before a restart may find the bucket: whether it
-    ///   is to have that object. Whoever removes one after that has to wait for the end of the
-    ///   write
-    /// @param objects gets, per source, its copy, or null for one that is not wanted, or whose
-    ///   bytes have another checksum than they should have
-    /// @return 0 or a negated [Errno], ENOMEM where no thread can be had; then nothing was written
+    /// @param wanted asked once per source, just before a restart may find the bucket: whether the
+    ///   object is to be in it. A removal after that must wait for the end of the write
+    /// @param objects receives the copy of each source; null if it is not wanted or its checksum
+    ///   does not match
+    /// @return 0 or a negated [Errno], ENOMEM when no thread can be created; then nothing was
+    ///   written
     public int write(
             List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
         writing.lock();
@@ -231,10 +231,10 @@ public final class DiskTier implements AutoCloseable {
         return buckets.empty();
     }
 
-    /// Deletes a bucket whose objects nobody looks for any more.
+    /// Deletes a bucket whose objects are no longer looked up.
     ///
-    /// @return whether the disk answered; where it did not, the bucket no longer counts all the
-    ///   same, and is tried again
+    /// @return false if the disk did not answer. The bucket is dropped in that case too, and its
+    ///   deletion is retried
     public boolean delete(Bucket bucket) {
         leftovers.add(bucket.id(), null);
         int rc = leftovers.settle();
@@ -243,14 +243,14 @@ public final class DiskTier implements AutoCloseable {
         return rc != -BucketWriter.STALLED;
     }
 
-    /// A bucket is about to be deleted: called before its objects are given up, so that nobody who
-    /// no longer finds one of them takes it for gone for good.
+    /// A bucket is about to be deleted. Called before its objects are given up, so that a user who
+    /// no longer finds an object does not yet take it for removed for good.
     public void withdraw(Bucket bucket) {
         leftovers.add(bucket.id(), null);
     }
 
-    /// A copy is of no use any more. Called before its object can no longer be found, so that
-    /// [#confirmRemovals] of anybody waits for it; asks no disk.
+    /// A copy is obsolete. Called before its object can no longer be found, so that every
+    /// [#confirmRemovals] waits for it. Does no I/O.
     public void removed(DiskObject copy) {
         if (copy.bucket().holds(copy.index())) {
             leftovers.add(copy); // first: a removal that is not here is never noted on disk
@@ -258,15 +258,15 @@ public final class DiskTier implements AutoCloseable {
         }
     }
 
-    /// Waits until no restart finds again what has gone so far.
+    /// Waits until no restart can find again what has been removed so far.
     ///
-    /// @return 0, or a negated [Errno]: then it is not certain
+    /// @return 0, or a negated [Errno] when that is not certain
     public int confirmRemovals() {
         leftovers.giveUpUnread();
         return leftovers.settle();
     }
 
-    /// Brings to the disk what has gone without anybody waiting for it.
+    /// Persists removals that no caller waits for.
     ///
     /// @return whether the disk answered
     public boolean settle() {
@@ -305,15 +305,15 @@ public final class DiskTier implements AutoCloseable {
         return reads.result(object, rc);
     }
 
-    /// No staging memory was to be had.
+    /// Counts a failed allocation of staging memory.
     ///
-    /// @return the code for who asked
+    /// @return the code for the caller
     public int noStaging() {
         counters.noStaging.increment();
         return StoreCode.BUFFER_OVERFLOW.number();
     }
 
-    /// Whether a failed read says that the copy itself is of no use.
+    /// Whether a failed read means that the copy itself is lost.
     public static boolean isLost(int rc) {
         return rc == -Errno.ENOENT || rc == -Errno.EBADMSG || Errno.isMedium(-rc);
     }

@@ -17,9 +17,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 
-/// What a restart would find again although it has gone: copies whose removal is not noted on disk,
-/// and buckets whose meta file has to go or may be there by mistake. A removal is answered when
-/// nothing of that is left that was there when it was asked for.
+/// What a restart would find again although it was removed: copies whose removal is not yet noted
+/// on disk, and buckets whose meta file must be deleted or may exist by mistake. A removal is
+/// answered once everything that was pending when it was requested is done.
 ///
 /// Threading: any thread; the monitor holds no other lock.
 final class Leftovers {
@@ -173,9 +173,9 @@ final class Leftovers {
         return failure;
     }
 
-    /// A bucket of which nothing is left has its meta file deleted; one whose note cannot be
-    /// written as well, since a full disk still deletes: its other copies are read until the next
-    /// restart.
+    /// Notes removals on disk. If the bucket is empty or the note cannot be written, its meta file
+    /// is deleted, which works even on a full disk. Other copies in the bucket stay readable until
+    /// the next restart.
     private int note(Bucket bucket, BitSet gone) {
         int rc = bucket.isEmpty() ? 0 : folder.addGone(bucket, gone.stream().toArray());
         return rc == 0 && !bucket.isEmpty() ? 0 : folder.deleteMeta(bucket.id());

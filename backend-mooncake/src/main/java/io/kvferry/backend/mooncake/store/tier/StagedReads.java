@@ -115,8 +115,8 @@ final class StagedReads implements AutoCloseable {
         }
     }
 
-    /// Ends the reads that were started, and gives back what is reserved behind the one that was
-    /// not.
+    /// Closes the reads that were started, and returns the reservations of those after the failed
+    /// one.
     private void giveUp(List<StagedRead> started, List<DiskObject> objects, int failed) {
         for (int i = failed + 1; i < objects.size(); i++) {
             staging.giveBack(StagingPool.bytesFor(objects.get(i).size()));
@@ -131,8 +131,8 @@ final class StagedReads implements AutoCloseable {
         return stalled && System.nanoTime() - failUntil < 0;
     }
 
-    /// Whether staging memory that was waited for in vain is with reads that still hang: no read
-    /// has succeeded since the disk hung.
+    /// Whether the missing staging memory is held by reads that still hang: no read has succeeded
+    /// since the disk hung.
     private boolean hasStuck(long bytes) {
         return stalled && bytes <= staging.budget();
     }
@@ -204,7 +204,7 @@ final class StagedReads implements AutoCloseable {
         return StoreCode.FILE_READ_FAIL.number();
     }
 
-    /// Takes no more reads; those under way end, or are left to themselves where the disk hangs.
+    /// Accepts no more reads. Reads in progress end; those that hang in the disk are abandoned.
     void endReading() {
         disk.close();
     }

@@ -112,9 +112,9 @@ final class StagingPool implements AutoCloseable {
                 : pages.tryAcquire(count, nanos, TimeUnit.NANOSECONDS);
     }
 
-    /// A part of what was reserved.
+    /// Allocates a part of what was reserved.
     ///
-    /// @return null when there is no memory for it; the reservation of this part is given back then
+    /// @return null when memory cannot be allocated; the reservation of this part is released then
     @Nullable Buffer allocate(long bytes) {
         int count = (int) (bytes / PAGE);
         Buffer buffer = null;
@@ -185,7 +185,7 @@ final class StagingPool implements AutoCloseable {
         }
     }
 
-    /// Gives back the slabs in which nothing is lent: none of them was long enough.
+    /// Frees slabs without lent buffers; none of them was large enough for the request.
     private void freeIdle() {
         for (var at = slabs.iterator(); at.hasNext(); ) {
             Slab slab = at.next();

@@ -211,7 +211,7 @@ class EngineDirectoryTest {
         }
     }
 
-    /// Whoever asked is told, and the next one asks anew.
+    /// Waiting loads get the failure, and the next load asks again.
     @Test
     void aLookupWithoutAThreadFailsAndIsNotTheLast() throws Exception {
         var refusals = new AtomicInteger(3);

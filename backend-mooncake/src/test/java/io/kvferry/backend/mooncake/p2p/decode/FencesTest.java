@@ -15,7 +15,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.IntFunction;
 
-/// Whoever waits for the end of a capability hears of it, whatever closing throws.
+/// The end of a capability is reported in any case, even if closing it throws.
 class FencesTest {
     /// A capability whose closing fails as the test says.
     private static final class Stubborn implements WriteGrant {

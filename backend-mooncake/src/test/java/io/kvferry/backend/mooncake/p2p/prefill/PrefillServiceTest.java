@@ -411,8 +411,8 @@ class PrefillServiceTest {
         }
     }
 
-    /// What fails before it is taken up is not written: whoever is told so may use its blocks for
-    /// something else.
+    /// A request that fails before it is accepted is not written: its decoder may reuse the blocks
+    /// once it has the failure.
     @Test
     void aDecoderIsNotToldThatItsRequestHasFailedWhileItIsServed() throws Exception {
         try (var p = new Offering()) {
@@ -456,8 +456,8 @@ class PrefillServiceTest {
         }
     }
 
-    /// The last transfer of a revoked hold ends as it would have without: whoever asked meanwhile
-    /// must not wait for the next one.
+    /// The last transfer of a revoked hold ends as usual: decoders that asked meanwhile must not
+    /// wait for the next one.
     @Test
     void whoAsksForARevokedHoldWhileItIsServedIsAnswered() throws Exception {
         var busy = new CountDownLatch(1);

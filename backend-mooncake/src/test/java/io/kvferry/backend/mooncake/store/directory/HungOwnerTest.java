@@ -19,8 +19,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 
-/// One of two owners, a process of its own, is stopped and goes on later: it neither answers nor
-/// does it hang up.
+/// One of two owners, in its own process, is suspended and resumed later: meanwhile it neither
+/// answers nor disconnects.
 class HungOwnerTest {
     private static final int SIZE = 10_000;
     private static final Duration ASK = Duration.ofSeconds(2);

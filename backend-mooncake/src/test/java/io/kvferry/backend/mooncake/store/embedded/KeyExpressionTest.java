@@ -15,7 +15,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 
-/// Expressions of users that would keep the store from everybody else.
+/// Expressions of users that would block the store for all others.
 class KeyExpressionTest {
     private static final int LONG_KEY = 64 << 10;
 

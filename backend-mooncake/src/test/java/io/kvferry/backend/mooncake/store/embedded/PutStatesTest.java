@@ -19,7 +19,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 
-/// Puts in steps, and what becomes of those that nobody ends.
+/// Puts step by step, and what happens to puts that are never ended.
 class PutStatesTest {
     private static final long SIZE = 4096;
 

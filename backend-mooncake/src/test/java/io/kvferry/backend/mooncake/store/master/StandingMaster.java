@@ -6,8 +6,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongSupplier;
 
-/// The clock of a master, which stands still just after its start: no owner falls silent on a busy
-/// machine, and nobody waits until every owner has had the time to report itself.
+/// The clock of a master, stopped just after its start: no owner expires on a busy machine, and no
+/// test waits until every owner has had the time to report itself.
 public final class StandingMaster implements LongSupplier {
     private final AtomicBoolean started = new AtomicBoolean();
     private final AtomicLong now;

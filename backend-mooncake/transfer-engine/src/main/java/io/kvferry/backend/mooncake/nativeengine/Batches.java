@@ -25,9 +25,9 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 
-/// The transfers of a native engine: submitted on threads that may block in the library, polled by
-/// one thread until every task is terminal, only then freed. A transfer that ends early for its
-/// caller (deadline, cancel) is polled on.
+/// The transfers of a native engine. They are submitted on threads that may block in the library,
+/// polled by one thread until every task is terminal, and only then freed. A transfer that ends
+/// early for its caller (deadline, cancel) is polled until then as well.
 final class Batches {
     private static final Logger LOG = LoggerFactory.getLogger(Batches.class);
     private static final int SUBMITTERS = 4;
@@ -40,11 +40,11 @@ final class Batches {
     private final NativeConfig config;
     private final ThreadPoolExecutor submitters;
 
-    /// The last one that the library has begun with and the poller has not seen; the others follow
-    /// by [NativeTransfer#next]. Neither list takes memory.
+    /// The last transfer that was submitted to the library and not yet seen by the poller; the
+    /// others are linked by [NativeTransfer#next]. Intrusive lists, so that adding never allocates.
     private final AtomicReference<@Nullable NativeTransfer> arriving = new AtomicReference<>();
 
-    /// Of the poller: the first one that it looks after; the others follow likewise.
+    /// Poller thread only: the first polled transfer, linked likewise.
     private @Nullable NativeTransfer active;
 
     /// Of the poller.
@@ -138,7 +138,7 @@ final class Batches {
             }
             begun = transfer.begin();
         } catch (RuntimeException | Error e) {
-            // Whatever it is, whoever waits must be told, and what the library has begun is polled.
+            // Any failure: the outcome must be completed, and started tasks must be polled.
             begun = transfer.failToBegin(e);
         }
         if (!begun) {
@@ -153,7 +153,7 @@ final class Batches {
         }
     }
 
-    /// Run again where it threw for lack of memory, and goes on where it was.
+    /// Started again after an OutOfMemoryError; resumes where it stopped.
     private void poll() {
         long pause = SHORTEST_PAUSE;
         while (!stopped) {
@@ -172,7 +172,8 @@ final class Batches {
         }
     }
 
-    /// The library works on it, so somebody has to look after it, also where the heap is full.
+    /// Hands a transfer that the library works on to the poller. Allocates nothing, since it must
+    /// be polled even if the heap is full.
     private void arrive(NativeTransfer transfer) {
         NativeTransfer last;
         do {

@@ -45,13 +45,13 @@ final class NativeTransfer implements EngineTransfer {
     private int polled;
     private int firstFailed = -1;
 
-    /// The library refused it, and has begun with some of its tasks all the same.
+    /// The library refused the batch, although it has started some of its tasks.
     private boolean refused;
 
     /// Whether the library may work on it.
     private boolean begun;
 
-    /// Whether the library may have freed the batch, which is no more to be named then.
+    /// Whether the library may have freed the batch, which then must not be used any more.
     private boolean freed;
 
     /// The one behind it in a list of [Batches].
@@ -137,8 +137,8 @@ final class NativeTransfer implements EngineTransfer {
                                         : ""));
     }
 
-    /// Looks at the tasks that are not known to be terminal; true when the batch is freed. Called
-    /// again where it threw for lack of memory.
+    /// Polls the tasks that are not yet terminal; true once the batch is freed. May be called again
+    /// after an OutOfMemoryError.
     ///
     /// @param status room for one status
     /// @throws KvFerryException when the library breaks its contract
@@ -228,7 +228,7 @@ final class NativeTransfer implements EngineTransfer {
                             request.notification().get(),
                             request.deadline());
                     outcome.complete(done);
-                } catch (RuntimeException | Error e) { // whoever waits must be told
+                } catch (RuntimeException | Error e) { // the waiting caller must be notified
                     outcome.complete(new Failed(Failure.of(e), -1));
                 }
             });
@@ -248,7 +248,7 @@ final class NativeTransfer implements EngineTransfer {
         rest();
     }
 
-    /// Ends it for the caller; the library may go on.
+    /// Ends the transfer for the caller; the library may continue to work on it.
     void giveUp(ErrorCode code, String message) {
         if (outcome.isDone()) {
             return;
@@ -256,7 +256,7 @@ final class NativeTransfer implements EngineTransfer {
         EngineOutcome end;
         try {
             end = new Failed(new Failure(code, message), -1);
-        } catch (OutOfMemoryError e) { // the library still has it: the poller goes on with it
+        } catch (OutOfMemoryError e) { // the poller keeps polling it
             end = UNDESCRIBED;
         }
         outcome.complete(end);
@@ -311,6 +311,6 @@ final class NativeTransfer implements EngineTransfer {
     public void cancel() {
         giveUp(
                 ErrorCode.CANCELLED,
-                "cancelled; the library cannot be stopped and may go on until it is quiesced");
+                "cancelled; the library cannot be stopped and may continue until it is quiesced");
     }
 }

@@ -9,6 +9,6 @@ public enum Access {
     /// As [#OPEN], for peers that name [TransferEngine#memoryKey] only.
     KEYED,
 
-    /// Write what a [WriteGrant] covers while that is open, and nothing else. Nobody reads it.
+    /// Peers may write what an open [WriteGrant] covers, and nothing else. No peer may read.
     GRANTED
 }

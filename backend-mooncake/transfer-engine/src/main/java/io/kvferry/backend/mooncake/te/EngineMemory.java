@@ -10,7 +10,7 @@ import java.util.Optional;
 /// Memory for a host's cache that peers on this machine can map once it is registered. It stays for
 /// the host until that frees it, also when the engine was closed before.
 public record EngineMemory(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
-    /// Empty when the engine has none that is better than other memory.
+    /// Empty if the engine offers no special memory, or has no room.
     public static Optional<ProvidedMemory> of(TransferEngine engine, long bytes) {
         var arena = Arena.ofShared();
         Optional<ProvidedMemory> made = Optional.empty();

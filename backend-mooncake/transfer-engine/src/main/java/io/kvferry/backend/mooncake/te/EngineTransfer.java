@@ -10,14 +10,14 @@ public interface EngineTransfer {
     /// Completes normally, once, with the outcome.
     CompletionStage<EngineOutcome> outcome();
 
-    /// Completes normally when nothing of this transfer touches local memory any more, nor changes
-    /// the peer's; never before [#outcome]. Only then may buffers be reused.
+    /// Completes normally when this transfer neither touches local memory nor changes the peer's
+    /// any more; never before [#outcome]. Only then may buffers be reused.
     ///
-    /// Of a WRITE that failed a kvferry peer is asked, for 10 s at most, to say so. Other peers
-    /// cannot be asked; what has left for them they apply within moments.
+    /// After a failed WRITE a kvferry peer is asked to confirm this, for at most 10 s. Other peers
+    /// cannot be asked; they apply what was already sent within moments.
     CompletionStage<Void> quiesced();
 
-    /// Asks to end it early. The outcome still tells what happened: a transfer that was done first
-    /// stays completed.
+    /// Requests an early end. The outcome reports what actually happened: a transfer that had
+    /// completed before stays completed.
     void cancel();
 }

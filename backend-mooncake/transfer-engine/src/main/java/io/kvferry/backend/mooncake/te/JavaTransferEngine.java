@@ -350,7 +350,7 @@ public final class JavaTransferEngine implements TransferEngine {
             done = true;
             return opened;
         } finally {
-            if (!done) { // nobody could close it
+            if (!done) { // the caller did not get it and cannot close it
                 withdraw(grant);
             }
         }
@@ -409,7 +409,7 @@ public final class JavaTransferEngine implements TransferEngine {
             try {
                 shared.orElseThrow().closeGrant(slot, grant.extents(), config.drainTimeout());
             } catch (IllegalStateException e) {
-                if (!closed) { // else the page is gone, and with it all grants
+                if (!closed) { // after close the page is gone, and all its grants with it
                     throw e;
                 }
             }

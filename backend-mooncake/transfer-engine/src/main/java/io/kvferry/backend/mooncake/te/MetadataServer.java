@@ -55,12 +55,12 @@ public final class MetadataServer implements AutoCloseable {
     private final Optional<FleetSecret> secret;
     private HttpPort http;
 
-    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    @SuppressWarnings("NullAway.Init") // set before it is published
     private MetadataServer(Optional<FleetSecret> secret) {
         this.secret = secret;
     }
 
-    /// Starts a server that serves anybody; port 0 lets the system choose.
+    /// Starts a server without a secret, which serves any client; port 0 lets the system choose.
     ///
     /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
     public static MetadataServer start(String host, int port) {

@@ -3,15 +3,16 @@ package io.kvferry.backend.mooncake.te;
 
 import java.util.List;
 
-/// A peer's segment as it described itself.
+/// A peer's segment as the peer described it.
 ///
 /// @param name by which it was opened
-/// @param incarnation id of this start of the peer; empty when the peer is no kvferry peer
+/// @param incarnation id of this start of the peer; empty unless it is a kvferry peer
 /// @param protocol the peer's transport, `tcp` or `rdma`
 /// @param protocolVersion of Mooncake's TCP data protocol, 1 or 2; completions from 1 are
 ///   [Guarantee#SENT] at best
 /// @param sameHost whether its shared memory can be mapped
-/// @param buffers registered when it was asked; informational, later registrations count as well
+/// @param buffers registered at the time of the request; informational, later registrations count
+///   as well
 public record RemoteSegment(
         String name,
         String incarnation,

@@ -16,8 +16,9 @@ import java.util.function.Function;
 /// Addresses are absolute virtual addresses, as in Mooncake: local ones of this process, remote
 /// ones of the peer's. Life cycle: an implementation's factory returns a running engine;
 /// [#register] before any transfer that names the memory; [RegisteredMemory#close] after the last
-/// one; [#close] at last. Close ends intake, fails what is in flight with [ErrorCode#CLOSED], and
-/// returns when no I/O touches registered memory any more; only then may the caller free it.
+/// one; [#close] last. Close accepts no more transfers, fails those in flight with
+/// [ErrorCode#CLOSED], and returns once no I/O touches registered memory any more; only then may
+/// the caller free it.
 ///
 /// Threading: every method may be called from any thread.
 public interface TransferEngine extends AutoCloseable {
@@ -75,16 +76,16 @@ public interface TransferEngine extends AutoCloseable {
     ///   interrupted, or [ErrorCode#CLOSED] when the engine is closed first
     RemoteSegment open(String segmentName, Deadline deadline);
 
-    /// Starts a transfer and returns at once. A full queue is an already failed transfer with
-    /// [ErrorCode#BACKPRESSURE]; nothing was sent then.
+    /// Starts a transfer without waiting for it. If the peer's queue is full, the returned transfer
+    /// has already failed with [ErrorCode#BACKPRESSURE], and nothing was sent.
     default EngineTransfer submit(EngineRequest request) {
         return submit(request, transfer -> transfer);
     }
 
-    /// As [#submit(EngineRequest)], for a caller that must hear of the end.
+    /// As [#submit(EngineRequest)], for a caller that must be notified of the end in any case.
     ///
-    /// @param follow called with the transfer before it starts. Where this throws, for lack of
-    ///   memory, nothing starts
+    /// @param follow called with the transfer before it starts. If this throws, such as an
+    ///   OutOfMemoryError, the transfer does not start
     /// @return what `follow` returned
     <T> T submit(EngineRequest request, Function<? super EngineTransfer, T> follow);
 
@@ -116,7 +117,8 @@ public interface TransferEngine extends AutoCloseable {
         return grant(Extents.of(address, bytes), WriteGrant.Writers.TOKEN);
     }
 
-    /// Why peers cannot reach it, if that has been so for a while; it goes on trying.
+    /// Why peers have been unable to reach this engine for a while; empty if they can. The engine
+    /// keeps retrying.
     default Optional<String> trouble() {
         return Optional.empty();
     }

@@ -3,14 +3,14 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.spi.KvFerryException;
 
-/// A permission to write into parts of registered memory, for one transfer. It permits no READ.
+/// A permission to write into parts of registered memory, for one transfer. It does not permit
+/// READs.
 ///
 /// The owner of the memory hands [#token] to the writing peer, which names it in
-/// [EngineRequest#capability]. A write that names a token is applied only while the grant is open
-/// and only inside what it covers, so that a late write into a block that was given to somebody
-/// else is refused. Native peers cannot name a token: their writes into memory of [Access#GRANTED]
-/// are applied only where a grant for any peer is open, and their writes into [Access#OPEN] memory
-/// are not affected.
+/// [EngineRequest#capability]. A write with a token is applied only while the grant is open and
+/// only inside what it covers, so that a late write into a block that has been reused is refused.
+/// Native peers cannot name a token: their writes into memory of [Access#GRANTED] are applied only
+/// under an open grant for any peer, and their writes into [Access#OPEN] memory are not affected.
 ///
 /// Threading: any thread.
 public interface WriteGrant extends AutoCloseable {
@@ -32,9 +32,9 @@ public interface WriteGrant extends AutoCloseable {
         /// kind reports a WRITE as done when it is in this memory.
         ACKNOWLEDGED,
 
-        /// Some have not and may be under way, whatever their sender has reported: nothing came
-        /// yet, or from a sender that is not told what became of its WRITEs (Mooncake before
-        /// 0.3.12).
+        /// Some bytes have not arrived and may still be in flight, whatever their sender has
+        /// reported. Either nothing has arrived yet, or the sender gets no receipt for its WRITEs
+        /// (Mooncake before 0.3.12).
         PART,
 
         /// A WRITE ended in the middle, or was refused without a receipt, or came after the grant
@@ -54,12 +54,12 @@ public interface WriteGrant extends AutoCloseable {
     /// Never 0; not guessable.
     long token();
 
-    /// Ends the permission. On return no write under it touches the memory any more; a writer in
-    /// the middle of one is cut off. Every caller awaits the same end; after a failure a further
-    /// call tries again.
+    /// Ends the permission. On return no write under it touches the memory any more; a write in
+    /// progress is cut off. Concurrent callers all wait for the end; after a failure another call
+    /// tries again.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when a process of this host was stopped in the
-    ///   middle of a copy and may still touch the memory, which must not be reused then
+    ///   middle of a copy and may still touch the memory, which then must not be reused
     @Override
     void close();
 }

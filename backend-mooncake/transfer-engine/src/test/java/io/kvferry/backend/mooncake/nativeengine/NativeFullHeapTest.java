@@ -20,8 +20,8 @@ import java.util.ArrayDeque;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/// A transfer that the library begins with while the heap is full ends all the same: who waits for
-/// it does not wait for the memory of others.
+/// A transfer that the library has started while the heap is full still ends: its caller does not
+/// wait for memory.
 class NativeFullHeapTest {
     @TempDir Path root;
 

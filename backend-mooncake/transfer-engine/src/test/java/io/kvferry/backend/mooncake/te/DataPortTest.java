@@ -34,7 +34,7 @@ import java.util.Random;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 
-/// The data port against bytes that native nodes sent, and against bytes that nobody should send.
+/// The data port with recorded bytes of native nodes, and with invalid bytes.
 @SuppressWarnings("NullAway.Init")
 class DataPortTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);

@@ -164,8 +164,8 @@ class GrantTest {
                 request.notification());
     }
 
-    /// The control page lies in a file that anybody of this user can cut short; touching it is an
-    /// Error then.
+    /// Any process of this user can truncate the file of the control page; touching the page then
+    /// throws an Error.
     @ParameterizedTest
     @EnumSource(value = WriteGrant.Writers.class)
     void whatEndsInAnErrorOpensNothing(WriteGrant.Writers writers, @TempDir Path folder)

@@ -39,9 +39,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
-/// Peers are looked up and mapped ahead while others write to them, and while they end, are killed
-/// and start anew under the same few ports: a peer that lives gets all bytes, one that has ended
-/// none, every question is answered, and nothing of the dead stays mapped.
+/// Peers are looked up and mapped in advance while others write to them, and while they end, are
+/// killed and restart on the same few ports. A live peer gets all bytes, a dead one none, every
+/// lookup is answered, and no mapping of a dead peer remains.
 class OpenAheadTest {
     private static final Duration LONG = Duration.ofSeconds(60);
 

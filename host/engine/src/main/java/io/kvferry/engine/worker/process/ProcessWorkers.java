@@ -33,13 +33,13 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// The ranks of an engine in processes of their own. A rank that dies, or does not answer in time,
-/// ends the group: the caller gets a coded failure, and [#close] ends the other children. The end
-/// of a child is news, so that the engine notices it without a request.
+/// The ranks of an engine in child processes. If a rank dies or does not answer in time, the group
+/// fails: the caller gets a coded failure, and [#close] ends the other children. The end of a child
+/// also wakes the engine, so that it is noticed without a request.
 ///
 /// The caller writes a step's plan, encoded once for all ranks, to each child itself, and waits for
-/// what the children's listeners hear: per rank and step one thread is woken on the way and one at
-/// the end.
+/// the threads that read the children's answers. So a step wakes one thread per rank on the way to
+/// the child and one on the way back.
 public final class ProcessWorkers implements WorkerGroup {
     /// What the caller writes itself: with the frame's header one page (PIPE_BUF). Every pipe holds
     /// that, also those that the kernel makes small because a user has many, and it is empty when
@@ -55,7 +55,7 @@ public final class ProcessWorkers implements WorkerGroup {
     private final List<Handshakes> handshakes = new ArrayList<>();
     private final List<RankResult> results = new ArrayList<>();
 
-    /// How long a killed process may take to be gone: longer only when the machine is in trouble.
+    /// How long the end of a killed process may take; longer only if the machine is in trouble.
     private static final Duration KILL_LIMIT = Duration.ofSeconds(5);
 
     private boolean closed;
@@ -202,7 +202,7 @@ public final class ProcessWorkers implements WorkerGroup {
             }
         }
 
-        /// Waits for what the rank did in the step; one that is late is killed.
+        /// Waits for the rank's result of the step. A rank that exceeds the limit is killed.
         RankResult result(StepPlan plan) {
             var pending = writing;
             if (pending != null) {

@@ -100,7 +100,7 @@ final class ResultCodec {
         logprobs.ifPresent(values -> logprobs(out, values));
     }
 
-    /// Those of an item that failed may be incomplete, and nobody reads them.
+    /// Omitted for a failed item, where they may be incomplete and are not read.
     private static void promptLogprobs(WireWriter out, RankResult result, int item) {
         if (result.failed(item)) {
             out.i32(0);

@@ -19,18 +19,18 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntFunction;
 
-/// Runs each worker in a thread of this process, over the same frames as a worker process: for
-/// tests of connectors and engines, which can have thousands of them, and for debuggers.
+/// Runs each worker in a thread of this process, with the same frames as a worker process: for
+/// tests of connectors and engines, which may start thousands, and for debuggers.
 ///
-/// A worker that is killed hears nothing more and says nothing more, within a frame or between two.
-/// Its thread ends at its next frame; until then it may work on its own memory.
+/// A killed worker neither receives nor sends anything more, even within a frame. Its thread ends
+/// at its next frame; until then it may touch its own memory.
 ///
 /// Threading: any thread.
 public final class ThreadWorkers implements WorkerLauncher {
     private final IntFunction<WorkerHost> host;
     private final List<Worker> launched = new CopyOnWriteArrayList<>();
 
-    /// @param host makes the host of a rank, anew for each start
+    /// @param host creates the host of a rank for each start
     public ThreadWorkers(IntFunction<WorkerHost> host) {
         this.host = host;
     }

@@ -51,7 +51,7 @@ public final class WorkerMain {
         this.events = new EventRelay(frames);
     }
 
-    /// Started by [ProcessWorkers]; of no use by hand.
+    /// Started by [ProcessWorkers], not by hand.
     public static void main(String[] args) throws IOException {
         var done = new CountDownLatch(1);
         Runtime.getRuntime()
@@ -67,10 +67,10 @@ public final class WorkerMain {
         System.exit(0); // plugins may have left threads that are not daemons
     }
 
-    /// Runs a worker until its engine closes it or is gone.
+    /// Runs a worker until its engine closes it or ends.
     ///
-    /// @param in what the engine writes
-    /// @param out what the engine reads
+    /// @param in the engine's output
+    /// @param out the engine's input
     public static void serve(InputStream in, OutputStream out, WorkerHost host) throws IOException {
         new WorkerMain(new WorkerPipe(in, out), host).serve();
     }

@@ -15,11 +15,11 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// What a worker process says: answers, for the thread that asked, and news in between. A second
-/// answer that nobody asked for is not read, and so holds the worker up and nobody else.
+/// Reads what a worker process sends: answers for the thread that asked, and notifications in
+/// between. An unexpected second answer is not read, which blocks only the worker.
 ///
-/// Threading: [#listen] in a thread of its own, [#expect] in one other. Whoever waits is ended by
-/// the end of the process.
+/// Threading: [#listen] on its own thread, [#expect] on one other. The end of the process wakes a
+/// waiting thread.
 final class WorkerReplies {
     private final WorkerPipe frames;
     private final Runnable news;
@@ -39,7 +39,7 @@ final class WorkerReplies {
         this.news = news;
     }
 
-    /// Reads until the worker is gone, or says what cannot be understood.
+    /// Reads until the worker ends or sends something invalid.
     void listen() {
         try {
             hear();

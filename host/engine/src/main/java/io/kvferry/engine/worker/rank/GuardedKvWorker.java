@@ -57,10 +57,11 @@ final class GuardedKvWorker extends GuardedWorker<WorkerConnector> implements La
         }
     }
 
-    /// Calls the hooks that a runner left out, so that no load stays open and no save is lost.
+    /// Calls the layer hooks that a runner did not call, so that no load stays open and no save is
+    /// lost.
     ///
-    /// @param computed whether the runner got through: layers that it did not compute must not be
-    ///   saved
+    /// @param computed whether the runner returned normally: layers that it did not compute must
+    ///   not be saved
     void completeLayers(boolean computed) {
         for (int layer = loadedLayers; layer < layers; layer++) {
             beforeLayer(layer);

@@ -7,8 +7,8 @@ import java.lang.ref.WeakReference;
 import java.util.Set;
 import java.util.WeakHashMap;
 
-/// The identities of a store, one object each, as long as somebody still has it: a user, an object,
-/// a copy on disk.
+/// The identities of a store, one instance each, for as long as a user, an object or a copy on disk
+/// refers to it.
 ///
 /// Threading: any thread.
 public final class Identities {
@@ -26,7 +26,7 @@ public final class Identities {
         return one;
     }
 
-    /// Those that somebody has, and perhaps some that nobody has any more.
+    /// All identities that are in use. May include some that no longer are.
     public synchronized Set<StoreIdentity> all() {
         return Set.copyOf(known.keySet());
     }

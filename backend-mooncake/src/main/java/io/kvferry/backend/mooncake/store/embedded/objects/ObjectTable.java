@@ -158,7 +158,7 @@ public final class ObjectTable {
         leaveGroup(object);
     }
 
-    /// From now on `log` hears what goes.
+    /// Registers `log` for removals from now on.
     public synchronized void follow(RemovalLog log) {
         RemovalLog[] more = Arrays.copyOf(followers, followers.length + 1);
         more[followers.length] = log;

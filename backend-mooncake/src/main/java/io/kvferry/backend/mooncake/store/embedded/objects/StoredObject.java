@@ -167,7 +167,7 @@ public final class StoredObject {
         }
     }
 
-    /// Frees the memory of an object that nobody has pinned.
+    /// Frees the memory of an object that is not pinned.
     public void dropMemory() {
         place().release(handle);
         handle = OffsetAllocator.NONE;

@@ -117,8 +117,8 @@ final class DiskCopies {
         }
     }
 
-    /// The copy of an object is no longer there: the object goes as well, unless it has memory.
-    /// Under the lock of its shard.
+    /// The copy of an object on disk is gone. Without memory, the object is removed as well. The
+    /// caller holds the lock of its shard.
     void detach(StoredObject object) {
         object.disk = null;
         if (!object.hasMemory() && object.state == State.COMPLETE) {

@@ -76,9 +76,9 @@ final class OffloadLoop implements AutoCloseable {
 
     private static void report(Throwable failure) {
         try {
-            LOG.error("offloading failed; it goes on", failure);
+            LOG.error("offloading failed; it is retried", failure);
         } catch (RuntimeException | Error _) {
-            // The next one that fails says so.
+            // Logging failed; the next failure is logged again.
         }
     }
 

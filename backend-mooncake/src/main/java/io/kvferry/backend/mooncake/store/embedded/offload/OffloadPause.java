@@ -52,7 +52,7 @@ final class OffloadPause {
     void end() {
         if (failing) {
             failing = false;
-            LOG.info("{}: offloading goes on", disk.name());
+            LOG.info("{}: offloading resumes", disk.name());
         }
     }
 }

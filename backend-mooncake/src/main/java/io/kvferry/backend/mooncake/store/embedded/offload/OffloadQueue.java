@@ -11,11 +11,11 @@ import org.jspecify.annotations.Nullable;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/// Objects that wait to be written to disk: those whose put has ended, until they fill a bucket or
-/// have waited long enough, and those that are being evicted, which come first.
+/// Objects that wait to be written to disk. Objects whose put has ended wait until they fill a
+/// bucket or have waited long enough. Objects that are being evicted come first.
 ///
-/// An object whose put has ended is not pinned here, so a slow disk keeps no memory. One that is
-/// being evicted is.
+/// The queue does not pin an object whose put has ended, so a slow disk holds no memory back. It
+/// pins objects that are being evicted.
 ///
 /// Threading: any thread. The monitor is taken inside of shard locks; no lock is taken under it.
 final class OffloadQueue {
@@ -132,7 +132,7 @@ final class OffloadQueue {
                 || System.nanoTime() - waitingSince > disk.config().interval().toNanos();
     }
 
-    /// Takes out one that is being evicted; it stays pinned. Takes no memory of the heap.
+    /// Removes the next object that is being evicted; it stays pinned. Allocates nothing.
     synchronized @Nullable StoredObject pollEvicted() {
         StoredObject next = evicting.poll();
         evictingBytes -= next == null ? 0 : next.size;

@@ -13,11 +13,11 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.UnaryOperator;
 
-/// Brings objects to the disk tier: when their put ends, or when they are evicted from memory, and
-/// then their memory goes once they are on disk. Without a tier it does nothing.
+/// Writes objects to the disk tier, when their put ends or when they are evicted from memory. An
+/// evicted object keeps its memory until it is on disk. Without a tier this does nothing.
 ///
-/// What is being evicted waits for the disk, so puts wait for a slow disk; a disk that is full,
-/// broken or hangs stops offloading for a while, and evictions free memory at once again.
+/// Evictions wait for the disk, so a slow disk slows puts down. While the disk is full, broken or
+/// hangs, offloading pauses and evictions free memory immediately.
 ///
 /// Threading: any thread.
 public final class Offloads implements AutoCloseable {

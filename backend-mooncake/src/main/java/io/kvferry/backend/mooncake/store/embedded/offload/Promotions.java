@@ -68,8 +68,8 @@ public final class Promotions {
         }
     }
 
-    /// The objects of a segment are looked through once it is no longer mounted, so one that gets
-    /// memory in it before that is found there.
+    /// Attaches only while the segment is mounted. Unmounting scans the objects of the segment
+    /// afterwards, and finds an object that was attached before.
     private boolean attach(StoredObject object, StoredObject place, Segment segment) {
         ObjectShard shard = parts.objects().shardOf(object.hash);
         shard.lock();

@@ -16,8 +16,8 @@ import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
 
-/// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
-/// the port in between.
+/// The two listening sockets of an engine. They are bound once and kept, so that no other process
+/// can take a port in between.
 public record Ports(String host, ServerSocketChannel handshake, ServerSocketChannel data) {
     private static final Logger LOG = LoggerFactory.getLogger(Ports.class);
     private static final int BACKLOG = 512;

@@ -32,7 +32,7 @@ public final class Handshake {
     public static final int NOTIFY = 2;
     static final int PROBE = 3;
 
-    /// Stands for a frame without type byte.
+    /// Type of a frame without type byte.
     static final int OLD = -1;
 
     private Handshake() {}

@@ -33,13 +33,14 @@ import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// Answers Mooncake's handshake port: one request per connection, any number of connections at a
-/// time up to a bound, so that a silent client holds nobody up. What is malformed is dropped
-/// without an answer.
+/// Answers Mooncake's handshake port: one request per connection, with a bounded number of
+/// concurrent connections, so that a silent client does not block others. Malformed requests are
+/// dropped without an answer.
 ///
-/// Threading: one platform thread accepts; each connection has one of its own until it is answered.
-/// Not a virtual one: the JDK's thread that wakes those that read ends for good where it finds no
-/// heap memory (JDK 25.0.3, sun.nio.ch.Poller), and then none of them is woken any more.
+/// Threading: one platform thread accepts; each connection has its own until it is answered. They
+/// are not virtual threads: the JDK's poller thread, which wakes virtual threads that wait for
+/// input, ends permanently on an OutOfMemoryError (JDK 25.0.3, sun.nio.ch.Poller), and none of them
+/// is woken any more.
 public final class HandshakeServer implements AutoCloseable {
     /// The answers of the server.
     public interface Node {
@@ -118,7 +119,7 @@ public final class HandshakeServer implements AutoCloseable {
         open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
         boolean begun = false;
         try {
-            if (closed) { // nobody would close it later
+            if (closed) { // nothing would close it later
                 throw new ClosedChannelException();
             }
             Thread.ofPlatform()
@@ -133,8 +134,8 @@ public final class HandshakeServer implements AutoCloseable {
         }
     }
 
-    /// Cuts off the connection that has been open for longest, of the host that has most: a
-    /// handshake takes moments, and those who say nothing must not keep everybody else out.
+    /// Closes the oldest connection of the host that has most. A handshake takes moments, and
+    /// silent clients must not block all others.
     private void makeRoom(String newcomer) {
         FullPort.crowd(open.entrySet(), MOST_CONNECTIONS, newcomer, entry -> host(entry.getKey()))
                 .stream()
@@ -151,7 +152,7 @@ public final class HandshakeServer implements AutoCloseable {
         open.remove(channel);
     }
 
-    /// Why nobody can connect, if that is so.
+    /// Why clients cannot connect; empty if they can.
     public Optional<String> trouble() {
         return acceptor.trouble();
     }

@@ -100,8 +100,8 @@ public final class GrantTable {
         }
     }
 
-    /// From now on nobody is let in by its token. A grant for any peer still hears of what is
-    /// refused, until [#remove].
+    /// Refuses the token from now on. A grant for any peer still records refused WRITEs until
+    /// [#remove].
     public void forget(Grant grant) {
         open.remove(grant.key());
     }
@@ -126,10 +126,10 @@ public final class GrantTable {
         return open.get(token);
     }
 
-    /// The grant under which a peer that names none may write a range, entered; null when there is
+    /// Enters the grant under which a peer without a token may write a range; null if there is
     /// none.
     ///
-    /// @param last the one that the same peer used last, looked at first
+    /// @param last the grant that the same peer used last, checked first
     @Nullable Grant enterUnnamed(GateSet held, long from, long length, @Nullable Grant last) {
         if (last != null && last.covers(from, length) && held.enter(last.gate())) {
             return last;
@@ -142,8 +142,8 @@ public final class GrantTable {
         return null;
     }
 
-    /// A WRITE of a peer that names no grant is not applied: whoever waits for these bytes must
-    /// know.
+    /// Records a refused WRITE without a token at every grant that overlaps it, since their owners
+    /// wait for these bytes.
     ///
     /// @param receipt whether the sender is told
     void refused(long from, long length, boolean receipt) {

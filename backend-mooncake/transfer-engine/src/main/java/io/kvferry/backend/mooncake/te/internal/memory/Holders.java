@@ -9,8 +9,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
-/// Everything that may be moving bytes at the moment, so that whoever takes memory away can cut it
-/// off.
+/// Everything that may be moving bytes at the moment, so that it can be aborted when memory is
+/// unregistered.
 public final class Holders {
     /// A piece of work that holds gates.
     public interface Holder {
@@ -58,10 +58,11 @@ public final class Holders {
         forEach(Holder::abort);
     }
 
-    /// Closes a gate and waits until nobody is inside; who takes longer than `patience` is cut off.
+    /// Closes a gate and waits until it is empty; holders that take longer than `patience` are
+    /// aborted.
     public void drain(UseGate gate, Duration patience) {
         gate.close();
-        if (gate.isOver() || gate.awaitIdle(Deadline.in(patience))) { // the first takes no memory
+        if (gate.isOver() || gate.awaitIdle(Deadline.in(patience))) { // isOver allocates nothing
             return;
         }
         do {

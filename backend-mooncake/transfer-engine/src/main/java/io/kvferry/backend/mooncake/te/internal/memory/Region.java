@@ -5,7 +5,7 @@ import io.kvferry.backend.mooncake.te.Access;
 
 import java.lang.foreign.MemorySegment;
 
-/// A registered region. Whoever moves bytes in or out of it holds its gate meanwhile.
+/// A registered region. Code that moves bytes in or out of it holds its gate meanwhile.
 public final class Region {
     /// Slot of a region that is not in shared memory.
     public static final int NOT_SHARED = -1;

@@ -38,7 +38,7 @@ public final class RegionTable {
         }
     }
 
-    /// What is left of regions that could not be removed: nobody gets in.
+    /// Drops regions that could not be removed; their gates are closed.
     private static Region[] withoutEnded(Region[] regions) {
         for (Region region : regions) {
             if (region.gate.isClosed()) {
@@ -50,8 +50,8 @@ public final class RegionTable {
         return regions;
     }
 
-    /// Before the gate of the region is closed. Where there is no memory for a smaller table, the
-    /// region stays in it until the next one is added.
+    /// Called before the gate of the region is closed. If the smaller table cannot be allocated,
+    /// the region stays in the table until the next one is added.
     public void remove(Region region) {
         writing.lock();
         try {

@@ -11,9 +11,9 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// WRITEs that their senders have given up, by token: what of them still comes out of socket
-/// buffers is refused. When there are too many, the oldest of the host with the most is forgotten;
-/// by then its connection is long gone, unless that host fences what it never sent.
+/// Tokens of WRITEs that their senders have given up. Their bytes that are still in socket buffers
+/// are refused. At the limit, the oldest token of the host with the most is forgotten; by then its
+/// connection is long closed, unless that host fences WRITEs that it never sent.
 ///
 /// Threading: any thread.
 public final class TransferFences {

@@ -45,7 +45,7 @@ public final class UseGate {
         return (state.getAndUpdate(seen -> seen | CLOSED) & CLOSED) == 0;
     }
 
-    /// As [#close], if nobody is inside; false otherwise.
+    /// As [#close], but only if the gate is empty; otherwise returns false.
     public boolean closeIfIdle() {
         return state.compareAndSet(0, CLOSED);
     }

@@ -34,7 +34,7 @@ interface MetadataStore extends AutoCloseable {
 
     void put(String key, String document, Deadline deadline);
 
-    /// Removing what is not there is no error.
+    /// Removing a missing key is not an error.
     void remove(String key, Deadline deadline);
 
     @Override

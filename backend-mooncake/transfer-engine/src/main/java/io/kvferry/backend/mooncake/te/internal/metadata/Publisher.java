@@ -17,9 +17,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
-/// Keeps the document on the metadata server up to date. Changes that come quickly after one
-/// another are published together; registering does not wait for it, because over TCP nobody needs
-/// the list of buffers. Without a metadata server it does nothing.
+/// Keeps the document on the metadata server up to date. Changes in quick succession are published
+/// together. A registration does not wait for publication, because TCP peers do not use the list of
+/// buffers. Without a metadata server this does nothing.
 public final class Publisher implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Publisher.class);
     private static final Duration PATIENCE = Duration.ofSeconds(5);
@@ -77,7 +77,7 @@ public final class Publisher implements AutoCloseable {
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is being withdrawn, its last change is not published", segmentName);
         } finally {
-            if (!done) { // for lack of memory: the next change is scheduled
+            if (!done) { // after an OutOfMemoryError the next change schedules it
                 scheduled.set(false);
             }
         }

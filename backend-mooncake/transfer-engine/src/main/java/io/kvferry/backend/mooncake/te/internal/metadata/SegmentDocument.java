@@ -43,15 +43,15 @@ public record SegmentDocument(
         }
     }
 
-    /// Mooncake's format; the zone is local and nobody reads it.
+    /// Mooncake's format, in local time; informational.
     private static final DateTimeFormatter STAMP =
             DateTimeFormatter.ofPattern("yyyy-MM-dd HH:mm:ss.SSSSSS");
 
     private static final String WHAT = "segment document";
 
     /// Members in alphabetical order and exact types, as JsonCpp writes them. Buffers that would
-    /// take the text over `mostBytes` are left out: nobody needs them over TCP, where the serving
-    /// side checks addresses.
+    /// exceed `mostBytes` are omitted: TCP peers do not use them, since the serving side checks
+    /// addresses.
     public byte[] encode(LocalDateTime now, int mostBytes) {
         // The longest possible buffer entry: two 20-digit numbers, the name, and the punctuation
         // around them.

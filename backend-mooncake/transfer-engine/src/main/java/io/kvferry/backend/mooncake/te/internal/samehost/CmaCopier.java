@@ -13,9 +13,10 @@ import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.Arena;
 
-/// Carries slices of transfers between this process's memory and a peer's, a few MiB per system
-/// call. Before each call the copy is announced anew, and region and capability are looked at: so
-/// the owner never waits for more than one call, and whatever it closes is closed at the next.
+/// Copies slices of transfers between this process's memory and a peer's, a few MiB per system
+/// call. Before each call the copy is announced again, and region and capability are checked. So
+/// the owner waits for at most one call, and a region or capability that it closes is not used by
+/// the next.
 ///
 /// Threading: the thread that holds the mark.
 public final class CmaCopier implements SameHostCopier {

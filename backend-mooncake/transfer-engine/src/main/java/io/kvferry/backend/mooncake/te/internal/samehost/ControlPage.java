@@ -18,25 +18,28 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Optional;
 
-/// The page of shared memory through which an engine and its peers on the same host agree who may
-/// copy where.
+/// The page of shared memory through which an engine and its peers on the same host agree on who
+/// may copy where.
 ///
-/// Layout, native byte order (all parties run on one host): at 0 a magic number, at 8 the version,
-/// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
-/// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
-/// be copied), the address of its probe, where it keeps the incarnation once more, and the key of
-/// its memory. Then the regions: number (0: free), address, length, whose highest bit stands for
-/// [Access#GRANTED] and the next for [Access#KEYED], offset in its file, number of that file; a
-/// region that is opened gets a number of its own, positive where users map the file, negative for
-/// memory of the owner's own, which users copy by `ProcessVm`. Then the open capabilities: token
-/// (0: free), the first of its extents and their number. Then one word per user mark: 0 at rest,
-/// else a number that is new for each copy, and beside it the grant that it is made under. Then the
-/// extents, as address and length.
+/// Layout, native byte order (all parties run on one host):
 ///
-/// A user announces a copy in its word, then looks whether region and capability are open, copies,
-/// and clears the word. The owner closes a region or a capability first and then waits for every
+/// - at 0 a magic number, at 8 the version, at 16 the incarnation as 32 ASCII digits, at 64 a
+///   counter that changes whenever the regions change
+/// - at 128 the owner's process (id, start, namespace; id 0: its own memory may not be copied), the
+///   address of its probe, where it keeps a copy of the incarnation, and the key of its memory
+/// - the regions: number (0: free), address, length, whose highest bit means [Access#GRANTED] and
+///   the next [Access#KEYED], offset in its file, number of that file. Every opened region gets a
+///   new number, positive if users map the file, negative for the owner's own memory, which users
+///   copy by `ProcessVm`
+/// - the open capabilities: token (0: free), the first of its extents and their number
+/// - one word per user mark: 0 when idle, otherwise a number that is new for each copy, and beside
+///   it the grant of the copy
+/// - the extents, as address and length
+///
+/// A user announces a copy in its word, then checks that region and capability are open, copies,
+/// and clears the word. The owner first closes a region or a capability and then waits for every
 /// announced copy to end. Either the user sees that it is closed, or the owner sees the user's
-/// word: no copy under a closed capability escapes both.
+/// word, so no copy under a closed capability goes unnoticed.
 public final class ControlPage {
     static final int REGIONS = 4096;
     static final int GRANTS = 4096;
@@ -223,8 +226,8 @@ public final class ControlPage {
         openRegion(slot, number, number, 0, address, bytes, access);
     }
 
-    /// @param number that no region had before: a user that has looked at the slot tells the region
-    ///   by it from the next one there
+    /// @param number never used before, by which a user that has read the slot tells this region
+    ///   from the next one in it
     void openRegion(
             int slot,
             long number,

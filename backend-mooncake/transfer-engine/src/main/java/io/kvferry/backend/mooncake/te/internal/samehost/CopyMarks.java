@@ -9,10 +9,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
-/// The marks of this process in a peer's control page: whoever copies holds one and announces each
-/// copy in it, see [ControlPage].
+/// The marks of this process in a peer's control page. A thread that copies holds a mark and
+/// announces each copy in it, see [ControlPage].
 ///
-/// Threading: any thread; a mark belongs to whoever took it.
+/// Threading: any thread; a mark belongs to the thread that took it.
 public final class CopyMarks {
     private static final long LOOK_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
 
@@ -27,8 +27,9 @@ public final class CopyMarks {
         this(control, user, () -> {});
     }
 
-    /// @param user whose marks they are; nobody else writes them
-    /// @param over run by the last copy after [#close]; possibly by several that end together
+    /// @param user whose marks they are; no other user writes them
+    /// @param over run by the last copy after [#close]; possibly by several copies that end
+    ///   together
     CopyMarks(ControlPage control, int user, Runnable over) {
         this.control = control;
         this.user = user;
@@ -57,8 +58,7 @@ public final class CopyMarks {
         control.setWord(user, mark, copies.incrementAndGet());
     }
 
-    /// Copies until [#exit] belong to this grant alone: nobody who closes another one need wait for
-    /// it.
+    /// Attributes copies until [#exit] to this grant. Closing another grant need not wait for them.
     public void under(int mark, int grant) {
         control.setMarkGrant(user, mark, grant);
     }
@@ -116,7 +116,7 @@ public final class CopyMarks {
         return gate.close();
     }
 
-    /// As [#close], if nobody copies; false otherwise.
+    /// As [#close], but only if no copy is in progress; otherwise returns false.
     boolean closeIfIdle() {
         return gate.closeIfIdle();
     }

@@ -13,9 +13,9 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// A file with regions of a peer, mapped into this process until [#release]. The host gets the
-/// pages of a deleted file back only when nobody has it mapped, so it is unmapped here and not by
-/// the collector.
+/// A file with regions of a peer, mapped into this process until [#release]. The pages of a deleted
+/// file are freed only when no process maps it, so it is unmapped explicitly and not by the garbage
+/// collector.
 ///
 /// Threading: any thread.
 final class MappedFile {
@@ -94,8 +94,8 @@ final class MappedFile {
         }
     }
 
-    /// Unmaps it, now or when the thread that touches its pages has stopped. Called once. A copy
-    /// that is under way fails then.
+    /// Unmaps the file, immediately or when the thread that touches its pages has stopped. Called
+    /// once. A copy in progress then fails.
     void release() {
         released = true;
         letGo();

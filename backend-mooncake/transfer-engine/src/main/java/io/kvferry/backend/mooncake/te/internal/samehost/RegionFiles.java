@@ -30,7 +30,7 @@ record RegionFiles(
         Function<MemorySegment, HostPages.Mapped> pages) {
     private static final Logger LOG = LoggerFactory.getLogger(RegionFiles.class);
 
-    /// The whole of a new file, which is gone again when this fails. An interrupt does not end it.
+    /// Maps a new file as a whole. On failure the file is deleted. Not interruptible.
     MemorySegment create(Path path, long bytes, Arena arena) throws IOException {
         return Uninterrupted.files(() -> createOnce(path, bytes, arena));
     }

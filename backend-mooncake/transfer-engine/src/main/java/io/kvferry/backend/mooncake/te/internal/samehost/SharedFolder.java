@@ -91,7 +91,8 @@ record SharedFolder(Path folder, String incarnation) {
                         StandardOpenOption.READ,
                         StandardOpenOption.WRITE,
                         LinkOption.NOFOLLOW_LINKS);
-        // After opening: nobody but its owner can put another file in its place by now.
+        // Checked after opening: if the file belongs to this user, no other user can have replaced
+        // it.
         if (!owner(path).equals(owner(OWN))) {
             file.close();
             throw new AccessDeniedException(path.toString(), null, "belongs to another user");

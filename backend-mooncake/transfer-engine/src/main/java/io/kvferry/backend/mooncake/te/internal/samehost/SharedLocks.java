@@ -52,7 +52,7 @@ final class SharedLocks implements AutoCloseable {
                 done = true;
                 return opened;
             } finally {
-                if (!done) { // for lack of memory, in the map as well
+                if (!done) { // after an OutOfMemoryError, also of the map
                     OPEN.remove(path);
                     file.close();
                 }

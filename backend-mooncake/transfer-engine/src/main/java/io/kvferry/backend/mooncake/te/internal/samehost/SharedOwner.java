@@ -82,7 +82,7 @@ public final class SharedOwner implements AutoCloseable {
                             .take(0)
                             .orElseThrow(() ->
                                     new IOException(
-                                            folder.owner() + " is locked by somebody else"));
+                                            folder.owner() + " is locked by another process"));
             try (FileChannel file = SharedFolder.create(folder.control())) {
                 this.control = ControlPage.create(file, folder.incarnation(), self, probe, arena);
             }
@@ -177,8 +177,8 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Shared memory that nobody may touch before it is registered; empty when the folder has no
-    /// room.
+    /// Allocates shared memory that peers cannot use before it is registered; empty when the folder
+    /// has no room.
     ///
     /// @param arena lifetime of the mapping
     public Optional<MemorySegment> offer(long bytes, Arena arena) {
@@ -201,8 +201,8 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Opens a part of what was offered to peers; -1 when the memory is none, or there is no room
-    /// in the page.
+    /// Opens a part of the offered memory to peers; -1 if the memory was not offered, or the page
+    /// has no free slot.
     public int open(MemorySegment memory, Access access) {
         dropFreedOffers();
         for (Offer offer : offers) {
@@ -239,12 +239,12 @@ public final class SharedOwner implements AutoCloseable {
     /// Memory that was offered, with the number of its file.
     private record Offer(long file, MemorySegment memory) {}
 
-    /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
-    /// so that freeing it afterwards hurts nobody.
+    /// Ends access of peers to a region. Peers have their own mapping, so freeing the memory later
+    /// cannot crash a copy in progress.
     ///
-    /// @param kept whether this process goes on using the memory
-    /// @throws KvFerryException [ErrorCode#TIMEOUT] when it does, and a peer that is alive does not
-    ///   end its copy; the memory must not be reused then
+    /// @param kept whether this process keeps using the memory
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] if it is kept and a live peer does not end its
+    ///   copy; the memory then must not be reused
     public void close(Pages pages, boolean kept, Duration patience) {
         control.closeRegion(pages.slot());
         if (!copies.awaitEnd(Deadline.in(patience))) {
@@ -253,8 +253,7 @@ public final class SharedOwner implements AutoCloseable {
                         ErrorCode.TIMEOUT,
                         "a peer on this host is stopped in the middle of a copy to shared memory that is being unregistered; do not reuse the memory");
             }
-            LOG.warn(
-                    "a peer on this host is still copying; its bytes go to memory that nobody reads any more");
+            LOG.warn("a peer on this host is still copying, into memory that is no longer in use");
         }
         RegionFiles.delete(pages.file());
         giveSlot(regions, pages.slot());
@@ -378,7 +377,7 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
-    /// Lets no peer come any more. Whoever copies still can be waited for, until [#close].
+    /// Admits no more peers. Copies in progress can still be awaited until [#close].
     public void retire() {
         control.close();
         // A process may start another engine where this one's memory was.

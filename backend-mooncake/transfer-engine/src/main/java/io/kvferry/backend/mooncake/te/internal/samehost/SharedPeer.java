@@ -171,8 +171,8 @@ public final class SharedPeer implements AutoCloseable {
         return marks;
     }
 
-    /// Maps what the peer shares by now, large regions in the background: the first copy into
-    /// memory that nobody has mapped takes several times as long.
+    /// Maps the regions that the peer shares now, large ones in the background: the first copy into
+    /// unmapped memory takes several times as long.
     public void mapAhead() {
         announced(regions::current);
     }
@@ -276,7 +276,7 @@ public final class SharedPeer implements AutoCloseable {
             try {
                 idle |= marks.awaitIdle(Deadline.in(patience));
                 regions.close();
-            } finally { // also for lack of memory
+            } finally { // also after an OutOfMemoryError
                 if (idle) {
                     letGo();
                 }
@@ -287,13 +287,13 @@ public final class SharedPeer implements AutoCloseable {
         }
     }
 
-    /// As [#close], if nothing is being copied; false otherwise.
+    /// As [#close], but only if no copy is in progress; otherwise returns false.
     public boolean closeIfIdle() {
         boolean closes = marks.closeIfIdle();
         if (closes) {
             try {
                 regions.close();
-            } finally { // also for lack of memory
+            } finally { // also after an OutOfMemoryError
                 letGo();
             }
         }

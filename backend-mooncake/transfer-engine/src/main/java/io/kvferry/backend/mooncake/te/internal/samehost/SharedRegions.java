@@ -28,7 +28,8 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class SharedRegions {
     private static final Logger LOG = LoggerFactory.getLogger(SharedRegions.class);
 
-    /// A file that cannot be mapped, for lack of a handle for example, is tried again after this.
+    /// Retry interval for a file that cannot be mapped, for example because the process has no free
+    /// file descriptor.
     private static final long AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final SharedFolder folder;
@@ -183,7 +184,7 @@ public final class SharedRegions {
                 files.put(number, file);
                 kept = true;
             } finally {
-                if (!kept) { // nobody else would unmap it
+                if (!kept) { // nothing else would unmap it
                     files.remove(number);
                     file.release();
                 }
@@ -202,7 +203,7 @@ public final class SharedRegions {
 
     /// As [SharedPeer#follow]. Called as [#current].
     void follow() {
-        if (regions.length > 0) { // else there is nothing, and nobody has asked for it
+        if (regions.length > 0) { // otherwise none has been requested
             var _ = current();
         }
         mapping.lock();
@@ -224,7 +225,7 @@ public final class SharedRegions {
         } finally {
             mapping.unlock();
         }
-        if (!unused.isEmpty()) { // for lack of a thread
+        if (!unused.isEmpty()) { // no thread could be created
             unmap(unused);
         }
     }

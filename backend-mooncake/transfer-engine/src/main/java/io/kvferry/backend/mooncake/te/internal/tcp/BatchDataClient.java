@@ -92,7 +92,7 @@ public final class BatchDataClient extends DataClient {
                 wire.out.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
             if (sum != null) {
-                wire.out.sendPieces(); // summed by then
+                wire.out.sendPieces(); // completes the sum
                 DataFrames.trailer(wire.out.room(DataFrames.TRAILER), (int) sum.getValue());
             }
         } else {
@@ -100,7 +100,7 @@ public final class BatchDataClient extends DataClient {
         }
     }
 
-    /// Returns when the peer applies nothing of these tokens any more.
+    /// Returns once the peer applies no more WRITEs with these tokens.
     ///
     /// @param tokens 0 for none
     /// @throws KvFerryException when the peer answers otherwise
@@ -199,8 +199,7 @@ public final class BatchDataClient extends DataClient {
         ErrorCode code = ErrorCode.ofWire(wireCode).orElse(ErrorCode.PEER_REFUSED);
         String why =
                 switch (code) {
-                    case STALE_INCARNATION ->
-                            "it has started anew since its addresses were learned";
+                    case STALE_INCARNATION -> "it has restarted since its addresses were learned";
                     case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
                     case PEER_REFUSED -> "the range is not inside one region it registered";
                     case CANCELLED -> "this attempt was given up before";

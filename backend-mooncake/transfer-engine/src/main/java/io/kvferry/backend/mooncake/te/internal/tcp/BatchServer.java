@@ -17,8 +17,8 @@ import java.nio.ByteBuffer;
 import java.util.function.LongPredicate;
 import java.util.zip.CRC32C;
 
-/// The serving side of kvferry's batch messages, see [DataFrames]. One per connection; nothing is
-/// moved before every range of the message has been checked.
+/// The serving side of kvferry's batch messages, see [DataFrames]. One per connection. Moves
+/// nothing until every range of the message has been checked.
 final class BatchServer {
     private final RegionTable regions;
     private final GrantTable grants;
@@ -37,7 +37,7 @@ final class BatchServer {
     private long refusedRange;
     private volatile long token;
 
-    /// Hears of WRITEs that are not applied.
+    /// Receives WRITEs that were refused.
     @FunctionalInterface
     interface Refusals {
         /// @param address of the range for which it was refused
@@ -134,7 +134,7 @@ final class BatchServer {
             reply(wire, ErrorCode.STALE_INCARNATION.wire(), 0);
             return;
         }
-        if (ended == 0) { // stands for whoever names none, as all READs
+        if (ended == 0) { // 0 is shared by all requests without a token, such as READs
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return;
         }

@@ -13,13 +13,12 @@ import org.jspecify.annotations.Nullable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 
-/// The asking side of the data port with receipts (version 2): one slice of a transfer over one
-/// connection. Belongs to a connection and is used for one slice after the other, so that a
-/// transfer allocates none of it.
+/// The client side of the data port with receipts (version 2): one slice of a transfer over one
+/// connection. Belongs to a connection and is reused for each slice, so that a transfer does not
+/// allocate one.
 ///
-/// Requests go ahead of their replies, up to a window, so that a batch of short ranges costs about
-/// one round trip. A server reads one request after the other from the stream and needs to know
-/// nothing about it.
+/// Requests are pipelined up to a window, so that a batch of short ranges costs about one round
+/// trip. A server reads one request after the other from the stream and needs no support for this.
 ///
 /// Not for version 1 ([PlainDataClient]) nor for batches ([BatchDataClient]).
 public class DataClient {
@@ -61,10 +60,10 @@ public class DataClient {
     /// Runs the whole slice from its start.
     ///
     /// @param token names this attempt to peers that can refuse its late bytes
-    /// @throws IOException when the connection fails; whether anything arrived, [Wire#received]
-    ///   tells
-    /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of
-    ///   no use then
+    /// @throws IOException when the connection fails; [Wire#received] tells whether anything
+    ///   arrived
+    /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection must
+    ///   then be closed
     public void run(Wire wire, Slice slice, Job job, long token) throws IOException {
         failedRange = -1;
         unanswered.clear();
@@ -128,9 +127,9 @@ public class DataClient {
         answered(wire, unanswered);
     }
 
-    /// The oldest request was not refused. A refusal may come before the request has left as a
-    /// whole, for its head is enough; anything else may not. What is still queued would leave when
-    /// nobody holds the memory any more.
+    /// Checks that the oldest request, which was not refused, has been sent completely. Only a
+    /// refusal may arrive earlier, since the header is enough for it. After any other early answer,
+    /// queued bytes would be sent when the memory is no longer held.
     final void answered(Wire wire, Unanswered requests) {
         if (!requests.answered(wire.out)) {
             throw new KvFerryException(

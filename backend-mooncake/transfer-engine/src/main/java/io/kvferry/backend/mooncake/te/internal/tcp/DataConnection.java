@@ -58,7 +58,7 @@ final class DataConnection implements Runnable, Holders.Holder {
 
     private volatile long idleSince = System.nanoTime();
 
-    /// Whether a part of a header has come, and the rest is awaited.
+    /// Whether a part of a header has arrived and the rest is awaited.
     private volatile boolean begun;
 
     /// @param host where the peer is
@@ -146,8 +146,8 @@ final class DataConnection implements Runnable, Holders.Holder {
         return true;
     }
 
-    /// The rest of a header whose beginning has come. Until it is there the connection counts as
-    /// one that rests: nobody is let down when it makes room for another.
+    /// Reads the rest of a header. Until it is complete the connection counts as idle and may be
+    /// closed to make room, since no request is lost.
     private void awaitHeader() throws IOException {
         if (idleSince == 0) {
             idleSince = System.nanoTime();
@@ -179,7 +179,8 @@ final class DataConnection implements Runnable, Holders.Holder {
             return true;
         }
         if (wire.out.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {
-            // A peer may ask on and on; whoever takes memory away waits for what has been asked.
+            // A peer may send requests without a pause, but unregistering memory must wait only for
+            // requests in progress.
             wire.out.sendPieces();
             letGo();
         }

@@ -30,11 +30,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Accepts data connections and keeps them open. A host that has as many as are free, or the host
-/// that has the most at the bound, gets one more only for one of its own that rests: first one that
-/// has sent the beginning of a request, then the one that has rested longest. If none rests, the
-/// newcomer is dropped. A connection that cannot be served for lack of memory or threads is closed,
-/// and the port goes on.
+/// Accepts data connections and keeps them open. A host that already has as many connections as are
+/// free, and at the limit the host that has the most, gets another one only in place of one of its
+/// own idle ones: first one with a partial request header, then the one that was idle longest.
+/// Without an idle one the new connection is dropped. A connection that cannot be served because
+/// memory or threads run out is closed; the port stays open.
 ///
 /// Threading: one platform thread accepts, each connection has one: they are on the latency path.
 public final class DataServer implements AutoCloseable {
@@ -149,14 +149,14 @@ public final class DataServer implements AutoCloseable {
         }
     }
 
-    /// Why nobody can connect, if that is so.
+    /// Why peers cannot connect; empty if they can.
     public Optional<String> trouble() {
         return acceptor.trouble();
     }
 
     private static String host(SocketChannel channel) {
         var address = channel.socket().getInetAddress();
-        return address == null ? "?" : address.getHostAddress(); // null where it has gone
+        return address == null ? "?" : address.getHostAddress(); // null once disconnected
     }
 
     /// WRITEs of peers that were not applied, since the start.

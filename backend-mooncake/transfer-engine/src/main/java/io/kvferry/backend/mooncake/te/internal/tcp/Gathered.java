@@ -24,9 +24,9 @@ final class Gathered {
     /// Pieces of regions in one call at most.
     private static final int MOST_PIECES = 16;
 
-    /// Bytes of regions in one call at most: the stall clock starts anew with each, the peer can
-    /// start on them while the next is under way, and they are still in the cache when they are
-    /// summed. Half as many take a tenth more time.
+    /// Most bytes of regions in one call. The stall clock restarts with each call, the peer can
+    /// work on one piece while the next is in flight, and the bytes are still cached when they are
+    /// summed. Half the size takes a tenth more time.
     private static final int MOST_BYTES = 512 << 10;
 
     /// Parts of a staging buffer in one call at most: before each piece and behind the last.

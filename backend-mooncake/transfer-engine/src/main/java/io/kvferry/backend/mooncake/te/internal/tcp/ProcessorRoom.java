@@ -14,7 +14,7 @@ public final class ProcessorRoom {
     public static final ProcessorRoom OF_PROCESS =
             new ProcessorRoom(Runtime.getRuntime().availableProcessors());
 
-    /// Threads that begin and end at the same moment do not wait for one another's cache line.
+    /// A LongAdder, so that threads which start and end together do not contend for one cache line.
     private final LongAdder inUse = new LongAdder();
 
     private final AtomicInteger lately = new AtomicInteger();
@@ -54,11 +54,10 @@ public final class ProcessorRoom {
         return lately.get();
     }
 
-    /// Whether a thread that waits for a peer may look again and again instead of sleeping: while
-    /// every connection that has been in use lately has two processors, one for each end, since the
-    /// peer may be on this host. Where there are fewer, a thread that looks keeps others from their
-    /// work, its own peer among them. Connections that rest for a moment between two requests
-    /// count, for their ends are about to work.
+    /// Whether a thread that waits for a peer may spin instead of sleeping. It may while there are
+    /// two processors for every connection used lately, one for each end, since the peer may be on
+    /// this host. With fewer processors a spinning thread takes time from others, including its own
+    /// peer. Connections that pause between two requests count, since both ends are about to work.
     boolean leaveRoomToSpin() {
         return Math.max(1, lately.get()) <= processors / 2;
     }

@@ -10,11 +10,11 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Counts the WRITEs of peers that were not applied, and warns of them: of the first one from a
-/// host at once, of those that follow once a minute.
+/// Counts WRITEs of peers that were not applied, and logs a warning: immediately for the first one
+/// from a host, then once a minute.
 ///
-/// Most come too late: the load that they belong to has been reported, as revoked or failed. Their
-/// sender may not be told (version 1) or may not care, so this is where they show.
+/// Most arrive too late, after their load was reported as revoked or failed. The sender may not be
+/// told (version 1) or may ignore it, so this log is where they become visible.
 ///
 /// Threading: any thread.
 final class RefusedWrites {

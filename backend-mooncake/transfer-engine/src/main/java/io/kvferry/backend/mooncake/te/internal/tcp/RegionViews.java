@@ -7,11 +7,11 @@ import org.jspecify.annotations.Nullable;
 
 import java.nio.ByteBuffer;
 
-/// The byte buffers through which one connection's channel reaches regions, made once and kept: a
-/// channel takes nothing else, and making one for each range would allocate.
+/// The byte buffers over regions for one connection's channel. They are cached, since a channel
+/// accepts nothing else and a new one for each range would allocate.
 ///
-/// One buffer covers 1 GiB of a region, for a ByteBuffer cannot cover more than 2. The table grows
-/// with the number of regions in use up to a bound, and starts anew beyond it.
+/// One buffer covers 1 GiB of a region, since a ByteBuffer cannot cover more than 2. The table
+/// grows with the number of regions in use up to a bound, and is cleared beyond it.
 ///
 /// Threading: the thread that uses the connection.
 final class RegionViews {

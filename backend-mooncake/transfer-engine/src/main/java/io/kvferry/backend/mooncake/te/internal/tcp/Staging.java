@@ -11,13 +11,13 @@ import java.nio.ByteOrder;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// The staging buffers of data connections, one pair each, at most as many pairs as connections are
-/// allowed.
+/// The staging buffers of data connections: one pair per connection, at most as many pairs as
+/// connections are allowed.
 ///
-/// They do not count against `-XX:MaxDirectMemorySize`: the KV cache may take all of that, and
-/// connections must be possible all the same. Pairs that are given back serve the next connection,
-/// because freeing them is the collector's business, which strangers who connect and leave do not
-/// wait for.
+/// They do not count against `-XX:MaxDirectMemorySize`, since the KV cache may use all of it and
+/// connections must still be possible. Returned pairs are reused for the next connection: freeing
+/// them is up to the garbage collector, which connects and disconnects in quick succession would
+/// outrun.
 ///
 /// Threading: any thread; a pair belongs to one connection.
 public final class Staging {
@@ -72,14 +72,14 @@ public final class Staging {
         }
     }
 
-    /// Only by the thread that used the pair: nobody may read or write it any more.
+    /// Called by the thread that used the pair, which must not be read or written afterwards.
     void give(Pair pair) {
         boolean kept = false;
         try {
             spare.addFirst(pair);
             kept = true;
         } finally {
-            if (!kept) { // for lack of memory; the collector frees it
+            if (!kept) { // after an OutOfMemoryError the collector frees the pair
                 made.decrementAndGet();
             }
         }

@@ -100,7 +100,7 @@ public final class Watchdog implements AutoCloseable {
         try {
             LOG.warn("a tick of the watchdog failed", t);
         } catch (Throwable again) {
-            // No memory for the message either; the next tick comes all the same.
+            // Logging failed as well; the next tick runs in any case.
             Thread.onSpinWait();
         }
     }

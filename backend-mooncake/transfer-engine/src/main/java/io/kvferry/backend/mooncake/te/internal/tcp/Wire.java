@@ -192,23 +192,24 @@ public final class Wire implements AutoCloseable {
         return out.hasSent();
     }
 
-    /// Of a resting connection: whether the peer has closed it, or sent what nobody asked for.
+    /// On an idle connection: whether the peer has closed it or sent unrequested bytes.
     public boolean isStale() {
         return in.isStale();
     }
 
-    /// Of a resting connection: whether the peer has sent what nobody asked for.
+    /// On an idle connection: whether the peer has sent unrequested bytes.
     public boolean hasUnasked() {
         return in.hasUnasked();
     }
 
-    /// Whether nothing is left in either direction that the next user would take for its own.
+    /// Whether neither direction holds bytes that the next user would mistake for its own.
     public boolean isInStep() {
         return out.isEmpty() && !in.buffered(1);
     }
 
-    /// Called by the watchdog: whether its time is up, so that it is to [#expire]. A use that ends
-    /// before is not condemned, and one that is condemned has no next: see [#rest].
+    /// Called by the watchdog: whether the current use has timed out, and [#expire] must be called.
+    /// A use that ends earlier is not condemned, and after a condemned use there is no other: see
+    /// [#rest].
     boolean condemn(long now) {
         return condemn(now, use()); // seen before the look at the clock of that use
     }
@@ -280,12 +281,13 @@ public final class Wire implements AutoCloseable {
             socket.resetOnClose();
         } catch (IOException e) {
             LOG.debug("closed already, or never connected: {}", e.toString());
-        } finally { // also for lack of memory
+        } finally { // also after an OutOfMemoryError
             end();
         }
     }
 
-    /// Says whether [#stop] lets the peer read to the end. Only then can its end be awaited.
+    /// Sets whether [#stop] lets the peer read to the end of the stream. Only then can [#awaitEnd]
+    /// wait for it.
     public void stoppable(boolean yes) {
         stoppable = yes;
     }
@@ -312,7 +314,7 @@ public final class Wire implements AutoCloseable {
         } catch (IOException e) {
             LOG.debug("cannot be stopped: {}", e.toString());
         } finally {
-            if (!ending) { // also for lack of memory
+            if (!ending) { // also after an OutOfMemoryError
                 abort();
             }
         }
@@ -343,7 +345,7 @@ public final class Wire implements AutoCloseable {
         try {
             socket.close();
         } catch (IOException e) {
-            LOG.warn("closing a socket failed: {}", e.toString()); // nobody could do more about it
+            LOG.warn("closing a socket failed: {}", e.toString()); // no way to recover
         }
     }
 
@@ -356,7 +358,8 @@ public final class Wire implements AutoCloseable {
         }
     }
 
-    /// What others hold of it, also where closing failed for lack of memory.
+    /// Unregisters this connection from the watchdog, the clock and the processor counts, even if
+    /// closing failed with an OutOfMemoryError.
     private void forget() {
         watchdog.forget(this);
         clock.rest();

@@ -54,7 +54,7 @@ final class WireInput {
 
     private long received;
 
-    /// @param spinNanos how long it looks again and again before it sleeps, while there is room
+    /// @param spinNanos how long a wait spins before it sleeps, while [ProcessorRoom] permits it
     WireInput(
             WireSocket socket,
             CallClock clock,
@@ -83,7 +83,7 @@ final class WireInput {
         return received;
     }
 
-    /// Of a resting connection: whether the peer has closed it, or sent what nobody asked for.
+    /// On an idle connection: whether the peer has closed it or sent unrequested bytes.
     boolean isStale() {
         if (staging.hasRemaining()) {
             return true;
@@ -104,8 +104,8 @@ final class WireInput {
         }
     }
 
-    /// Of a resting connection: whether the peer has sent what nobody asked for. One call, where
-    /// [#isStale] takes five; does not see a close.
+    /// On an idle connection: whether the peer has sent unrequested bytes. One system call, where
+    /// [#isStale] takes five; does not detect a close.
     boolean hasUnasked() {
         try {
             return staging.hasRemaining() || arriving().available() > 0;
@@ -147,12 +147,12 @@ final class WireInput {
         return staging;
     }
 
-    /// As [#need], together with the start of a range that comes behind, which [#expect] is called
-    /// for next: one call less where both have arrived, and none of the range is copied. Only when
-    /// nothing else than that range can follow; a peer that sends a head of another meaning closes
-    /// the connection or sends no more.
+    /// As [#need], but also receives the start of the range that follows, for which [#expect] is
+    /// called next. This saves a system call when both have arrived, and none of the range is
+    /// copied. Only if nothing else than that range can follow; a peer that sends a header of
+    /// another meaning closes the connection or sends no more.
     ///
-    /// @param bytes of the head
+    /// @param bytes of the header
     /// @param size of the range
     ByteBuffer needBefore(int bytes, Region region, long address, long size, @Nullable CRC32C sum)
             throws IOException {

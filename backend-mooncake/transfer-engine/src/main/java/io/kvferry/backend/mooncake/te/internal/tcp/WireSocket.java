@@ -19,21 +19,21 @@ import java.nio.channels.spi.AbstractInterruptibleChannel;
 import java.time.Duration;
 
 /// The socket of a [Wire]: a channel and, once it carries long ranges or many short ones, system
-/// calls on the channel's own descriptor. A channel's calls take locks and make objects, in which a
-/// READ of 64 KiB spent 6 % of its processor time.
+/// calls on the channel's own descriptor. The channel's calls take locks and allocate, which cost a
+/// READ of 64 KiB 6 % of its processor time.
 ///
-/// The descriptor's number belongs to somebody else once the channel is closed, and a channel does
-/// not end a call that it does not know of. So whoever is in such a call holds a gate, and the
-/// channel is closed behind it:
+/// After the channel is closed its descriptor may be reused for another file, and the channel
+/// cannot end a call that it does not know of. So a direct call holds a gate, and the channel is
+/// closed only after all calls have left it:
 ///
-/// - Reads wait in the kernel. A close ends the input first, which wakes them and tells the peer
-///   nothing, and an interrupt of the reading thread closes as it does for a channel.
-/// - Sends do not wait; what there is no room for goes through the channel.
+/// - Reads block in the kernel. A close shuts the input down first, which wakes them and sends
+///   nothing to the peer. An interrupt of the reading thread closes as for a channel.
+/// - Sends do not block; what does not fit into the socket buffer goes through the channel.
 ///
-/// Virtual threads use the channel, which does not keep their carriers while it waits.
+/// Virtual threads use the channel, which releases their carrier while it waits.
 ///
 /// Threading: one thread at a time reads and writes; [#close], [#shutdownOutput] and
-/// [#resetOnClose] are for any.
+/// [#resetOnClose] may be called from any.
 final class WireSocket extends AbstractInterruptibleChannel {
     private static final Logger LOG = LoggerFactory.getLogger(WireSocket.class);
 
@@ -43,7 +43,7 @@ final class WireSocket extends AbstractInterruptibleChannel {
     /// A connection that has been waited for so often carries requests again and again.
     private static final int LOOKS_WITHOUT_SEARCH = 16;
 
-    /// No system call was made, or the channel's has to be made in its place.
+    /// No system call was made, or the channel must be used instead.
     private static final long FAILED = Long.MIN_VALUE;
 
     final SocketChannel channel;
@@ -126,10 +126,12 @@ final class WireSocket extends AbstractInterruptibleChannel {
         return channel.read(target);
     }
 
-    /// As [SocketChannel#read(ByteBuffer)], of what has arrived. Only where calls are direct.
+    /// As [SocketChannel#read(ByteBuffer)], but only reads what has arrived. Only while calls are
+    /// direct.
     ///
     /// @param start address of the buffer's first byte
-    /// @return 0 when nothing has, and at the end of the stream, which a read that waits tells
+    /// @return 0 when nothing has arrived, and at the end of the stream, which only a blocking read
+    ///   reports
     long readNow(ByteBuffer target, long start) throws IOException {
         if (!calls.enter()) {
             return 0;
@@ -200,7 +202,7 @@ final class WireSocket extends AbstractInterruptibleChannel {
             descriptor = SocketDescriptors.NONE;
             return FAILED;
         }
-        throw SocketCalls.failure(got); // the channel would not be told of it again
+        throw SocketCalls.failure(got); // the channel would not see this error again
     }
 
     private static boolean isPassing(long got) {

@@ -23,14 +23,14 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The connections to a peer that rest, and the number of all, which is bounded.
+/// The idle connections (lanes) to a peer, and the bounded number of all its connections.
 ///
-/// A thread gets the connection that it used last: with pairs of threads that stay together the
-/// system can keep each on one processor within a host, with the bytes between them in its cache.
-/// It takes and gives that one back without a lock, as long as nobody waits: what comes back then
-/// goes to who has waited longest.
+/// A thread preferably gets the connection that it used last: if pairs of threads stay together,
+/// the scheduler can keep both ends on one processor within a host, with the bytes in its cache.
+/// Taking and returning that connection needs no lock while no thread waits. Otherwise a returned
+/// connection goes to the thread that has waited longest.
 ///
-/// Threading: any thread; a lane that was taken belongs to who took it.
+/// Threading: any thread; a lane belongs to the thread that took it.
 final class LanePool {
     private static final Logger LOG = LoggerFactory.getLogger(LanePool.class);
 
@@ -40,8 +40,8 @@ final class LanePool {
     private final ThreadSlots<Lane> slots = new ThreadSlots<>();
     private final ReentrantLock lock = new ReentrantLock();
 
-    /// Those that lie in no slot, the last that came first; has room for all, so that none is lost
-    /// where there is no memory.
+    /// Idle lanes that are in no slot, the last returned first. Sized for all lanes, so that
+    /// returning one never allocates.
     private final ArrayDeque<Lane> idle;
 
     /// Those that wait, the first that came first.
@@ -73,10 +73,10 @@ final class LanePool {
         this.idle = new ArrayDeque<>(most);
     }
 
-    /// A resting lane, or in turn one that comes back.
+    /// Takes an idle lane, or waits in turn for a returned one.
     ///
-    /// @return null when there is none, and room for one more: it counts, and the caller makes it
-    ///   or calls [#uncount]
+    /// @return null if there is none and one more is permitted. It is counted already; the caller
+    ///   opens it or calls [#uncount]
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
     /// @throws ClosedChannelException when the job ends first
     @Nullable Lane take(Deadline deadline, DataClient.Job job) throws ClosedChannelException {
@@ -157,8 +157,8 @@ final class LanePool {
         return self.lane;
     }
 
-    /// After each change under the lock: while somebody waits, no lane is idle, and there is no
-    /// room for another. So whoever comes later, or comes again, does not overtake.
+    /// Called after each change under the lock. Afterwards, while a thread waits, no lane is idle
+    /// and no further one is permitted, so a later caller cannot overtake.
     private void serveWaiters() {
         while (!waiters.isEmpty()) {
             Lane lane = any();
@@ -204,7 +204,7 @@ final class LanePool {
         if (usable && !closed && slots.put(lane)) {
             boolean wanted = closed || looking.get() > 0;
             if (!wanted || !slots.remove(lane)) {
-                return true; // it rests, or somebody has it already
+                return true; // idle in its slot, or taken by another thread
             }
         }
         lock.lock();
@@ -241,17 +241,17 @@ final class LanePool {
         }
     }
 
-    /// Ends lanes that the peer has closed, and those that have rested for long; also one that
-    /// cannot be looked at, such as for lack of memory.
+    /// Closes lanes that the peer has closed, those idle for long, and those that cannot be
+    /// checked, for example after an OutOfMemoryError.
     ///
-    /// @param shortest lanes that have rested for less are left alone
-    /// @param longest those that have rested for more end
+    /// @param shortest lanes idle for less than this are skipped
+    /// @param longest lanes idle for longer than this are closed
     void sweep(Duration shortest, Duration longest) {
         long now = System.nanoTime();
-        List<Lane> rested = new ArrayList<>(most); // all of them: none is lost for lack of memory
+        List<Lane> rested = new ArrayList<>(most); // sized for all: adding never allocates
         slots.forEach(lane -> {
             if (now - lane.restingSince >= shortest.toNanos() && slots.removeAny(lane)) {
-                rested.add(lane); // also one that was used since, at this very moment
+                rested.add(lane); // may have been used just now
             }
         });
         lock.lock();
@@ -284,7 +284,7 @@ final class LanePool {
         }
     }
 
-    /// Whether a lane that was looked at goes on.
+    /// Returns a checked lane to the pool; false if the caller must close it.
     private boolean rests(Lane lane, boolean fit) {
         lock.lock();
         try {
@@ -332,7 +332,7 @@ final class LanePool {
         }
     }
 
-    /// Ends the lanes that rest; those in use do not come back.
+    /// Closes the idle lanes. Those in use are closed when they are returned.
     void close() {
         Lane rested = closeOne();
         while (rested != null) {
@@ -349,7 +349,7 @@ final class LanePool {
         }
     }
 
-    /// A lane that rests and counts no more, for the caller to close.
+    /// An idle lane, no longer counted, which the caller must close.
     private @Nullable Lane closeOne() {
         lock.lock();
         try {

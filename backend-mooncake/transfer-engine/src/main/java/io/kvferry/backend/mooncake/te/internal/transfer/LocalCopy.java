@@ -21,7 +21,7 @@ import java.lang.foreign.MemorySegment;
 ///
 /// Threading: [#run] once, by the thread that holds the gates.
 final class LocalCopy {
-    /// Copied between two looks at whether the transfer goes on.
+    /// Bytes copied between two checks whether the transfer was cancelled.
     private static final long PIECE_BYTES = 8 << 20;
 
     private final EngineRequest request;

@@ -137,7 +137,7 @@ public final class Notifier {
         return taken;
     }
 
-    /// Accepts no more, and wakes who waits. What is in the inbox may still be taken.
+    /// Accepts no more notifications and wakes waiting callers. The inbox can still be read.
     public void close() {
         lock.lock();
         try {

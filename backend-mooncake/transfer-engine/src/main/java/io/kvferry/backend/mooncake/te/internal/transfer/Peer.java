@@ -76,7 +76,8 @@ public final class Peer {
 
     private volatile Optional<SharedPeer> shared = Optional.empty();
 
-    /// Whether its memory is on this host and is not attached to: that failed, or nobody used it.
+    /// Whether the peer's memory is on this host but not attached: attaching failed, or it was not
+    /// used.
     private volatile boolean detached;
 
     /// Before this time it is not attached to again.
@@ -140,9 +141,9 @@ public final class Peer {
         return Optional.empty();
     }
 
-    /// Lets go of the peer's memory when no transfer has gone that way for so long. It takes one of
-    /// the few places that the owner has for users, and may not even be this peer's: a peer says
-    /// itself which incarnation it is. It is attached to again after as long.
+    /// Detaches the peer's memory if no transfer has used it for `since`. It occupies one of the
+    /// few user slots of its owner, and might belong to another engine, since a peer names its
+    /// incarnation itself. It is attached again after the same time at the earliest.
     void detachUnused(Duration since) {
         SharedPeer attached = shared.orElse(null);
         long now = System.nanoTime();
@@ -216,7 +217,7 @@ public final class Peer {
                 : new PlainDataClient(regions, segmentName, habit);
     }
 
-    /// A name for one attempt to write, never 0 nor used before by any engine.
+    /// A token for one attempt to write: never 0, and not used before by any engine.
     long newToken() {
         long token = tokens.incrementAndGet();
         return token == 0 ? tokens.incrementAndGet() : token;
@@ -274,7 +275,7 @@ public final class Peer {
             try {
                 fit = !lane.used || !isOutOfStep(lane.wire, job.write());
             } finally {
-                if (!fit) { // or nobody could look, for lack of memory
+                if (!fit) { // also when the check failed with an OutOfMemoryError
                     giveBack(lane, false);
                 }
             }
@@ -284,10 +285,12 @@ public final class Peer {
         }
     }
 
-    /// What a peer sent and nobody asked for would pass for its answer to the next request. Answers
-    /// carry no number: what comes after this look and before that answer is not told from it.
+    /// Whether the peer has sent unrequested bytes, which would be taken for its answer to the next
+    /// request. Answers carry no number, so bytes that arrive between this check and the answer are
+    /// not detected.
     ///
-    /// A WRITE that began on a dead lane cannot be repeated where no fence can be had; a READ can.
+    /// A WRITE that started on a dead lane cannot be repeated unless the peer supports fences; a
+    /// READ can.
     private boolean isOutOfStep(Wire wire, boolean write) {
         return write && !batches() ? wire.isStale() : wire.hasUnasked();
     }
@@ -298,7 +301,7 @@ public final class Peer {
         return resting != null ? resting : connectCounted(deadline, opening);
     }
 
-    /// A new lane in place of a borrowed one that turned out to be dead.
+    /// Opens a new lane in place of one that was taken from the pool and turned out to be dead.
     Lane replace(Lane dead, Deadline deadline, Cancellation opening) throws IOException {
         boolean closed = false;
         try {
@@ -347,11 +350,11 @@ public final class Peer {
         pool.uncount();
     }
 
-    /// Ends lanes that the peer has closed, and those that have rested for long. Nobody else looks
-    /// at the lanes to a peer that nothing is sent to any more, which may have gone for good.
+    /// Closes lanes that the peer has closed, and those idle for long. Nothing else checks the
+    /// lanes to a peer that is no longer sent to and may be gone for good.
     ///
-    /// @param shortest lanes that have rested for less are left alone
-    /// @param longest those that have rested for more end
+    /// @param shortest lanes idle for less than this are skipped
+    /// @param longest lanes idle for longer than this are closed
     void sweep(Duration shortest, Duration longest) {
         pool.sweep(shortest, longest);
     }
@@ -423,7 +426,7 @@ public final class Peer {
                 }
             } finally {
                 opening.end(channel);
-                if (!connected) { // also for lack of memory
+                if (!connected) { // also after an OutOfMemoryError
                     channel.close();
                 }
             }

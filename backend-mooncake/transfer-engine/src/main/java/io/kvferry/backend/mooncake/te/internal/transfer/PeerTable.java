@@ -25,10 +25,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The peers known at the moment. A peer is looked up once and kept until something shows that it
-/// is gone.
+/// The known peers. A peer is looked up once and kept until there is evidence that it is gone.
 ///
-/// Threading: any thread; concurrent questions for one peer are asked once.
+/// Threading: any thread; concurrent lookups of one peer share one request.
 public final class PeerTable {
     private static final Logger LOG = LoggerFactory.getLogger(PeerTable.class);
 
@@ -145,10 +144,10 @@ public final class PeerTable {
                 slot.peer = known;
                 Slot listed = slots.putIfAbsent(name, slot);
                 if (listed != null && listed != slot) {
-                    known.drop(); // nobody would look at its connections
+                    known.drop(); // nothing would sweep its connections
                     return null;
                 }
-                if (closed) { // nobody else would drop it
+                if (closed) { // nothing else would drop it
                     drop(known);
                     throw new KvFerryException(ErrorCode.CLOSED, "closed while looking up " + name);
                 }
@@ -178,11 +177,11 @@ public final class PeerTable {
         return peer;
     }
 
-    /// Looks up who has the name of a known peer now, and forgets the peer when that is another
-    /// engine. Transfers with the peer go on meanwhile. Nothing is asked when a look-up of another
-    /// thread, begun after this call, has found the peer.
+    /// Looks up which engine has the name of a known peer now, and forgets the peer if it is
+    /// another engine. Transfers with the peer continue meanwhile. Returns without a request if
+    /// another thread's lookup, started after this call, has found the peer.
     ///
-    /// @throws KvFerryException as [#find]; the peer stays known then
+    /// @throws KvFerryException as [#find]; the peer then stays known
     void lookUpAgain(Peer peer, Deadline deadline, Cancellation cancellation) {
         long called = System.nanoTime();
         String name = peer.segmentName;
@@ -230,7 +229,7 @@ public final class PeerTable {
         }
     }
 
-    /// A peer that nobody knows of any more is forgotten; other trouble may pass.
+    /// Forgets the peer if it can no longer be found or reached; other failures may be transient.
     private void lookUpAgain(Peer peer) {
         var limit = Deadline.in(config.connectTimeout().plus(config.handshakeTimeout()));
         try {
@@ -250,8 +249,8 @@ public final class PeerTable {
         return peer.shared().filter(SharedPeer::isAlive).isPresent();
     }
 
-    /// A peer whose connection was lost is forgotten, unless it is seen to live on this host:
-    /// copies into its memory go on then, and would end with it.
+    /// Forgets a peer after a lost connection, unless it is known to be alive on this host: copies
+    /// into its memory continue, and forgetting it would end them.
     void connectionLost(Peer peer) {
         if (isSeenToLive(peer)) {
             lookUpAgainSoon(peer);

@@ -26,8 +26,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.IntConsumer;
 
-/// The memory that an engine has registered, its own and its callers'. A registration ends when
-/// nobody uses the memory any more; who does so for too long is cut off.
+/// The memory registered with an engine, its own and its callers'. A registration ends when the
+/// memory is no longer in use; users that take too long are cut off.
 ///
 /// Threading: any thread.
 public final class Registrations {
@@ -39,8 +39,8 @@ public final class Registrations {
     private final Publisher publisher;
     private final Duration patience;
 
-    /// All that have not ended, also those that did not begin and could not be ended, for lack of
-    /// memory.
+    /// All that have not ended, including those whose start failed and which could not be ended
+    /// because memory ran out.
     private final Set<Registration> open = ConcurrentHashMap.newKeySet();
 
     public Registrations(
@@ -157,7 +157,8 @@ public final class Registrations {
         }
     }
 
-    /// Once more: there was too little memory to end them when they did not begin.
+    /// Retries registrations whose start failed and which could not be ended then because memory
+    /// ran out.
     private void endUnowned() {
         for (Registration registration : open) {
             if (!registration.owned) {
@@ -169,7 +170,7 @@ public final class Registrations {
     private static void endUnowned(Registration registration) {
         try {
             registration.close();
-        } catch (RuntimeException e) { // others begin and end all the same
+        } catch (RuntimeException e) { // other registrations are not affected
             LOG.debug("a registration that did not begin has not ended", e);
         }
     }
@@ -202,7 +203,7 @@ public final class Registrations {
         /// Slot in the shared control page of memory that is not shared, -1 for none.
         private int listed = -1;
 
-        /// False where it did not begin, so that nobody closes it.
+        /// False if the start failed, so that no caller closes it.
         private volatile boolean owned = true;
 
         Registration(Region region, IntConsumer release) {
@@ -241,7 +242,7 @@ public final class Registrations {
             publisher.changed();
             if (listed >= 0) {
                 shared.orElseThrow().unlist(listed, patience);
-                listed = -1; // somebody else's from now on
+                listed = -1; // the slot may be reused from now on
             }
             release.accept(region.sharedSlot);
             open.remove(this);

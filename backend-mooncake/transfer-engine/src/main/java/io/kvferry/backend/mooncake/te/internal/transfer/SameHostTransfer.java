@@ -88,7 +88,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
         }
     }
 
-    /// As over the socket, nothing is copied before every range has been looked at.
+    /// As over the socket, every range is checked before anything is copied.
     private Optional<String> way() {
         table = peer.regions().current();
         Ranges ranges = request.ranges();
@@ -153,7 +153,7 @@ final class SameHostTransfer implements SameHostCopier.Job {
         runner.giveUp(reason);
     }
 
-    /// Whether nothing was copied, so that the peer has seen nothing of this transfer.
+    /// Whether nothing was copied, so the peer's memory is unchanged by this transfer.
     boolean untouched() {
         return !touched;
     }

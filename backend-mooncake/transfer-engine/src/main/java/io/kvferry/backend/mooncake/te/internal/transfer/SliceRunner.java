@@ -37,9 +37,9 @@ final class SliceRunner {
 
     private volatile @Nullable ErrorCode givenUp;
 
-    /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread looks for so long
-    ///   whether its helpers are done before it sleeps: they began later than it did, by what
-    ///   waking a thread takes, and its own slices no longer need its processor
+    /// @param spinMicros see [EngineConfig#spinMicros()]. The calling thread spins this long for
+    ///   the end of its helpers before it sleeps: they start later by the time it takes to wake a
+    ///   thread, and its own slices no longer need its processor
     SliceRunner(Slice[] slices, int spinMicros) {
         this.slices = slices;
         this.spinNanos = TimeUnit.MICROSECONDS.toNanos(spinMicros);
@@ -56,7 +56,7 @@ final class SliceRunner {
                 pool.execute(() -> help(body));
             } catch (RejectedExecutionException
                     | OutOfMemoryError e) { // no native thread: the latter
-                break; // those that have come are awaited like any
+                break; // helpers that have started are awaited
             }
         }
         try {
@@ -111,7 +111,7 @@ final class SliceRunner {
         } catch (KvFerryException e) {
             fail(e);
         } catch (RuntimeException | Error e) {
-            // Errors too: a slice that did not run must not pass for one that did.
+            // Errors too: a slice that did not run must not count as done.
             broken = true;
             fail(new KvFerryException(ErrorCode.INTERNAL, "a part of a transfer failed: " + e, e));
         }
@@ -182,7 +182,7 @@ final class SliceRunner {
         return slices.length;
     }
 
-    /// Hands out no more slices; what is carried goes on.
+    /// Hands out no more slices; those in progress continue.
     void stop() {
         lock.lock();
         try {

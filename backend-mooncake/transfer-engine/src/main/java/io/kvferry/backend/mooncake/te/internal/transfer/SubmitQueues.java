@@ -15,8 +15,8 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Transfers that wait for a thread, one bounded queue per peer, so that a peer that stalls holds
-/// up nobody else.
+/// Transfers that wait for a thread, in one bounded queue per peer, so that a stalled peer does not
+/// block the others.
 public final class SubmitQueues {
     private static final Logger LOG = LoggerFactory.getLogger(SubmitQueues.class);
 

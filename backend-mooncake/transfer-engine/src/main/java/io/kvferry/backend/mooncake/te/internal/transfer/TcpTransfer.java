@@ -232,7 +232,7 @@ final class TcpTransfer implements DataClient.Job {
         peer.wakeWaiters();
     }
 
-    /// Whether no connection was ever had, so that the peer has seen nothing of this transfer.
+    /// Whether no connection was ever obtained, so the peer's memory is unchanged by this transfer.
     boolean untouched() {
         return !touched;
     }

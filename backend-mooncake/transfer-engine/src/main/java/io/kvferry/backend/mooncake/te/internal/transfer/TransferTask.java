@@ -29,12 +29,12 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ThreadLocalRandom;
 
-/// One transfer from submit to outcome: holds the local regions, finds the peer, picks the path,
+/// One transfer from submit to outcome: holds the local regions, finds the peer, chooses the path,
 /// runs it.
 ///
-/// Threading: [#run] once, in any thread; the rest from any. When the outcome is there, no thread
-/// of this engine touches the local ranges any more; when it is quiet, nothing of it changes the
-/// peer's memory.
+/// Threading: [#run] once, in any thread; the rest from any. Once [#outcome] has completed, no
+/// thread of this engine touches the local ranges any more; once [#quiesced] has, this transfer no
+/// longer changes the peer's memory.
 public final class TransferTask implements EngineTransfer, Runnable, Holders.Holder {
     private static final Logger LOG = LoggerFactory.getLogger(TransferTask.class);
     private static final GateSet NONE = new GateSet();
@@ -80,7 +80,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
     private void end(EngineOutcome how) {
         try {
             outcome.complete(how);
-        } finally { // whoever hears of it may lack memory
+        } finally { // a dependent stage may throw an OutOfMemoryError
             awaitQuiet();
             context.holders().end(this);
             quiet.complete(null);
@@ -93,7 +93,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         return outcome.join();
     }
 
-    /// Throws nothing unless there is no memory for a failure.
+    /// Throws only if there is no memory to create a failure.
     private EngineOutcome attempt() {
         held = context.gateSets().take();
         try {
@@ -113,7 +113,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         } catch (KvFerryException e) {
             return new Failed(Failure.of(e), failedRange);
         } catch (RuntimeException | Error e) {
-            // Errors too, such as no memory left for a connection: whoever waits must be told.
+            // Errors too, such as no memory left for a connection: the outcome must be completed.
             return new Failed(Failure.of(e), failedRange);
         } finally {
             GateSet used = held;
@@ -186,8 +186,7 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
                 throw e;
             }
         }
-        // Nothing reached it: the peer may have started anew with other ports. Ask once more who it
-        // is.
+        // Nothing reached the peer, which may have restarted on other ports: look it up again.
         failedRange = -1;
         if (!peer.isDropped()) {
             context.peers().lookUpAgain(peer, request.deadline(), waits);
@@ -201,8 +200,8 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         }
     }
 
-    /// What a failure says about the peer. Its data port may belong to somebody else by now, who
-    /// may be another engine, no engine at all, or silent.
+    /// Updates the peer table after a failure. The peer's data port may now belong to another
+    /// engine, to another program, or not answer.
     private void learnFrom(ErrorCode code, Peer peer) {
         switch (code) {
             case STALE_INCARNATION -> context.peers().drop(peer);
@@ -252,7 +251,8 @@ public final class TransferTask implements EngineTransfer, Runnable, Holders.Hol
         Peer peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         String expected = request.expectedIncarnation();
         if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
-            // The request may be the older one; others go on with the peer then.
+            // Either side may be outdated. If it is the request, other transfers keep using the
+            // peer.
             context.peers().lookUpAgain(peer, request.deadline(), waits);
             peer = context.peers().find(request.segmentName(), request.deadline(), waits);
         }

@@ -101,11 +101,11 @@ final class UnsettledWrites {
         return true;
     }
 
-    /// After the transfer: returns when the peer applies nothing of this transfer any more, or
-    /// cannot be reached for so long that what it had is applied or lost.
+    /// Called after the transfer. Returns once the peer applies nothing of this transfer any more,
+    /// or has been unreachable for so long that everything sent is applied or lost.
     ///
-    /// Peers without the extension cannot be asked. They close a connection whose output has ended
-    /// when they have applied what came over it.
+    /// Peers without the extension cannot be asked. After the end of the stream they apply what
+    /// came over the connection and then close it.
     void awaitQuiet() {
         Wire ending = lastStopped();
         if (ending == null && areAllAcknowledged()) {
@@ -177,7 +177,7 @@ final class UnsettledWrites {
                 fence(new Lane(wire), tokens);
                 return;
             } catch (ConnectException e) {
-                LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
+                LOG.debug("{} no longer has a listener: {}", peer.segmentName, e.toString());
                 return;
             } catch (KvFerryException e) {
                 if (e.code() != ErrorCode.STALE_INCARNATION && e.code() != ErrorCode.CLOSED) {

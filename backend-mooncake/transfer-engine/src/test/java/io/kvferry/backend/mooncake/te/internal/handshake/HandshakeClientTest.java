@@ -28,7 +28,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/// Questions to peers from which nothing comes, by somebody who does not want to wait any longer.
+/// Requests to silent peers, cancelled by the caller.
 class HandshakeClientTest {
     private static final Duration LONG = Duration.ofMinutes(10);
 

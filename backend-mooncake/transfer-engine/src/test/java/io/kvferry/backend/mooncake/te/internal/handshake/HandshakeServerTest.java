@@ -41,8 +41,7 @@ import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/// The handshake port against bytes that native nodes sent, and against bytes that nobody should
-/// send.
+/// The handshake port with recorded bytes of native nodes, and with invalid bytes.
 @SuppressWarnings("NullAway.Init")
 class HandshakeServerTest {
     private JavaTransferEngine engine;

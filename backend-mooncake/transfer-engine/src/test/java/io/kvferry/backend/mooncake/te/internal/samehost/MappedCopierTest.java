@@ -28,7 +28,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Optional;
 
-/// A copy through a mapping ends between two calls, whoever ends it, and touches nothing else.
+/// A copy through a mapping can be ended between two calls by any thread, and touches nothing else.
 @SuppressWarnings("NullAway.Init")
 class MappedCopierTest {
     private static final String INCARNATION = "0123456789abcdef0123456789abcdef";

@@ -40,7 +40,7 @@ class WatchdogTest {
         }
     }
 
-    /// Closing a socket may take long: the deadlines of all other connections wait for nobody.
+    /// Closing a socket may take long. The deadlines of all other connections must not wait for it.
     @Test
     void neverClosesAConnectionItself() throws Exception {
         var config = EngineConfig.from(Map.of());
@@ -150,7 +150,7 @@ class WatchdogTest {
         return wire;
     }
 
-    /// Whoever waits for a peer that says nothing would wait for ever.
+    /// A call to a silent peer would block for ever on a connection that outlived the watchdog.
     @Test
     void noConnectionOutlivesIt() throws Exception {
         var config = EngineConfig.from(Map.of());

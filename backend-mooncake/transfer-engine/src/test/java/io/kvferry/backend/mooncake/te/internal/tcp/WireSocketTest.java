@@ -367,9 +367,9 @@ class WireSocketTest {
         return sent;
     }
 
-    /// The number of a descriptor belongs to the next connection as soon as it is closed. Readers
-    /// and senders are cut off at any moment while others connect: nobody reads or writes on a
-    /// connection that is not theirs.
+    /// A descriptor's number is reused by the next connection as soon as it is closed. Readers and
+    /// senders are cut off at random moments while others connect: none of them may read or write
+    /// on a connection that is not its own.
     @ParameterizedTest
     @ValueSource(longs = {1, 2, 3, 4})
     void nobodyMeetsTheConnectionOfAnother(long seed) throws Exception {

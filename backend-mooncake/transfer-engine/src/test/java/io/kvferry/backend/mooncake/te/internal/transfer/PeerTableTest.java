@@ -235,9 +235,8 @@ class PeerTableTest {
         }
     }
 
-    /// Whoever found the old connections dead forgets the peer while somebody else looks it up
-    /// anew: what that finds is what all others find, and nobody's connections are left to
-    /// themselves.
+    /// A thread that found the old connections dead forgets the peer while another thread looks it
+    /// up again: all threads get the peer of that lookup, and no connection is left unmanaged.
     @Test
     void aPeerThatIsForgottenWhileItIsLookedUpAnewIsKnownOnce() throws Exception {
         var config = EngineConfig.from(Map.of("shared-memory", "false"));
@@ -314,8 +313,8 @@ class PeerTableTest {
         }
     }
 
-    /// Whoever names the incarnation of another engine has every process that asks it take a place
-    /// there.
+    /// A peer that names the incarnation of another engine occupies a user slot there in every
+    /// process that looks it up, until the unused attachment is closed.
     @Test
     void anAttachmentThatNoTransferUsesKeepsNoPlace() throws Exception {
         var config = EngineConfig.from(Map.of("shared-memory-dir", folder.toString()));
@@ -367,8 +366,8 @@ class PeerTableTest {
         }
     }
 
-    /// Whatever comes first of questions, their ends and drops: a question that nobody ends is
-    /// answered, and of all peers that were found exactly one is not dropped in the end.
+    /// Lookups, their ends and drops in any order: every lookup is answered, and in the end exactly
+    /// one of the found peers is not dropped.
     @ParameterizedTest
     @ValueSource(longs = {1, 2, 3})
     void onePeerIsKnownWhateverComesFirst(long seed) throws Exception {

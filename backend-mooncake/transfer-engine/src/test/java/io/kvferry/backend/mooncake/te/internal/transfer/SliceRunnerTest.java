@@ -21,7 +21,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 class SliceRunnerTest {
-    /// Whoever reuses the memory after the end must not meet a helper that still copies.
+    /// A caller that reuses the memory after the end must not meet a helper that still copies.
     @ParameterizedTest
     @ValueSource(ints = {0, 50, 1_000_000})
     void awaitsTheHelpersThatCameWhereThereIsNoThreadForMore(int spinMicros) {

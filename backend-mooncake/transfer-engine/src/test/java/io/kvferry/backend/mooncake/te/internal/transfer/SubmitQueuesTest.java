@@ -91,7 +91,7 @@ class SubmitQueuesTest {
         }
     }
 
-    /// Who waits behind a transfer for which there is no thread waits for nobody.
+    /// A transfer behind one that gets no thread does not wait for it.
     @Test
     void whatWaitsBehindOneThatFindsNoThreadDoesNotWaitForItsDeadline() {
         try (var watchdog = new Watchdog("test")) {
