@@ -191,8 +191,8 @@ final class OpenBackend {
             call(
                     "close",
                     open -> {
-                        loop.ifPresent(owner ->
-                                owner.progress(() -> 0)); // the loop runs until endLoop()
+                        loop.ifPresent(
+                                owner -> owner.progress(() -> 0)); // the loop runs until endLoop()
                         open.close();
                         return true;
                     });

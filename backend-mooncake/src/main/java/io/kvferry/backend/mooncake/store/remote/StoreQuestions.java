@@ -21,8 +21,8 @@ import java.util.concurrent.TimeUnit;
 
 /// Sends requests to one owner or master and waits for the answers.
 ///
-/// Threading: any thread. Requests whose answer is ignored, and those repeated after an
-/// interrupt, run on virtual threads.
+/// Threading: any thread. Requests whose answer is ignored, and those repeated after an interrupt,
+/// run on virtual threads.
 public final class StoreQuestions implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(StoreQuestions.class);
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
