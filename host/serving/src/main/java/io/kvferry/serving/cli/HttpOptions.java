@@ -103,7 +103,7 @@ final class HttpOptions {
             names = "--admin-port",
             paramLabel = "PORT",
             description =
-                    "Serve /metrics and /health on a port of their own, /metrics there only (default: with the API).")
+                    "Serve /metrics, /health and, with serve, /reset_prefix_cache on a port of their own, and but for /health there only (default: with the API).")
     Optional<Integer> adminPort = Optional.empty();
 
     @Option(
