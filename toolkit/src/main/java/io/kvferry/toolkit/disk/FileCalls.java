@@ -74,6 +74,9 @@ public interface FileCalls {
     /// fdatasync.
     int syncData(int handle);
 
+    /// Needs no memory of the heap, so that a handle is never lost.
+    ///
+    /// @return 0, or -EIO: the system's own error number is not known
     int close(int handle);
 
     /// Gives `from` the name `to`, unless that is taken: EEXIST, and `from` stays.

@@ -55,7 +55,8 @@ final class Libc {
     static final MethodHandle FDATASYNC =
             link("fdatasync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
     static final MethodHandle FSYNC = link("fsync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
-    static final MethodHandle CLOSE = link("close", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
+    static final MethodHandle CLOSE =
+            linkWithoutErrno("close", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
     static final MethodHandle RENAMEAT2 =
             link(
                     "renameat2",
@@ -94,12 +95,17 @@ final class Libc {
 
     private Libc() {}
 
-    @SuppressWarnings("restricted") // links these functions and no other
     private static MethodHandle link(
             String name, FunctionDescriptor shape, Linker.Option... options) {
         var all = new Linker.Option[options.length + 1];
         all[0] = Linker.Option.captureCallState("errno");
         System.arraycopy(options, 0, all, 1, options.length);
-        return LINKER.downcallHandle(LINKER.defaultLookup().findOrThrow(name), shape, all);
+        return linkWithoutErrno(name, shape, all);
+    }
+
+    @SuppressWarnings("restricted") // links these functions and no other
+    private static MethodHandle linkWithoutErrno(
+            String name, FunctionDescriptor shape, Linker.Option... options) {
+        return LINKER.downcallHandle(LINKER.defaultLookup().findOrThrow(name), shape, options);
     }
 }

@@ -216,11 +216,12 @@ final class PosixFileCalls implements FileCalls {
         }
     }
 
+    /// Called without the memory for errno: code that is not optimized allocates a slice of it
+    /// before the call, and where that fails the handle would stay open.
     @Override
     public int close(int handle) {
-        MemorySegment state = STATE.get();
         try {
-            return answer((int) Libc.CLOSE.invokeExact(state, handle), state);
+            return (int) Libc.CLOSE.invokeExact(handle) == 0 ? 0 : -Errno.EIO;
         } catch (Throwable e) {
             throw unexpected("close", e);
         }
