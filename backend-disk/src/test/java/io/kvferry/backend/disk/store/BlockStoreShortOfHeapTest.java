@@ -317,6 +317,7 @@ class BlockStoreShortOfHeapTest {
 
     static final class Child implements FullHeap.Trial, StoreListener, BlockCallback {
         private static final long SMALL = 5000;
+        private static final int LOCKS = 2;
         private static final long LARGE = 600 << 10;
         private static final int SMALL_FILES = 60; // a large one takes the room of nearly all
         private static final long SMALL_FILE_BYTES = 12_288;
@@ -406,7 +407,7 @@ class BlockStoreShortOfHeapTest {
             told = 0;
             result = null;
             threads = threads();
-            files = openFiles();
+            files = openFilesOnce(LOCKS);
             call.prepare(this);
             Arrays.fill(toldGone, false);
             System.gc(); // else filling the heap may take a collection for every few bytes
@@ -450,6 +451,17 @@ class BlockStoreShortOfHeapTest {
             for (int i = 1; i < SMALL_FILES; i++) {
                 stores("other " + i, segments);
             }
+        }
+
+        /// The open files once they are so many: the store opens its lock files anew at times.
+        private List<String> openFilesOnce(int count) {
+            long began = System.nanoTime();
+            var open = openFiles();
+            while (open.size() != count && System.nanoTime() - began < LIMIT_NANOS) {
+                LockSupport.parkNanos(1_000_000);
+                open = openFiles();
+            }
+            return open;
         }
 
         private Path file(BlockKey key) {
@@ -524,7 +536,9 @@ class BlockStoreShortOfHeapTest {
             StoreDriver.assertKnowsItsBytes(store);
             StoreDriver.assertReservesNothing(store);
             assertThat(threads()).as("threads, %d bytes left", left).isEqualTo(threads);
-            assertThat(openFiles()).as("open files, %d bytes left", left).isEqualTo(files);
+            assertThat(openFilesOnce(files.size()))
+                    .as("open files, %d bytes left", left)
+                    .isEqualTo(files);
             assertThat(temps()).as("unfinished files, %d bytes left", left).isEmpty();
             for (int i = 0; i < storedCount; i++) {
                 if (!Files.exists(file(stored[i]))) {
