@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /// Pauses between attempts at what must be done although the heap is full: the end of a transfer,
-/// which nobody tells twice. An attempt follows every 10 ms, for 5 s altogether.
+/// which is reported only once. An attempt follows every 10 ms, for 5 s altogether.
 ///
 /// ```java
 /// for (int attempt = 1; ; attempt++) {
@@ -29,7 +29,8 @@ public final class HeapPause {
 
     private HeapPause() {}
 
-    /// Waits until the next attempt is due. Makes no object.
+    /// Waits until the next attempt is due. Makes no object. An interrupted thread does not wait,
+    /// so its attempts follow each other at once.
     ///
     /// @param attempt the one that failed, from 1
     /// @param lack why it failed

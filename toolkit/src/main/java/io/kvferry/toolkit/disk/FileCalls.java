@@ -74,9 +74,11 @@ public interface FileCalls {
     /// fdatasync.
     int syncData(int handle);
 
-    /// Needs no memory of the heap, so that a handle is never lost.
+    /// Closes a handle. With the calls of 64-bit Linux this allocates nothing, so a full heap leaks
+    /// no handle. They do not read the error number: every failure is -EIO, also a full file system
+    /// that is reported only here, as network file systems may do.
     ///
-    /// @return 0, or -EIO: the system's own error number is not known
+    /// @return 0, or a negated error number
     int close(int handle);
 
     /// Gives `from` the name `to`, unless that is taken: EEXIST, and `from` stays.
