@@ -85,7 +85,6 @@ final class SplitTransfer implements Transfer {
             while (postNext()) {
                 // until nothing is left, or enough is in flight
             }
-            settle(); // a cancellation may have come when nothing was in flight
             answered = calls.addAndGet(-answered);
         }
         park();
@@ -111,7 +110,9 @@ final class SplitTransfer implements Transfer {
 
     /// Queues the next piece when the backend's queue is full and none of our pieces is in flight.
     private void park() {
-        if (book.starves() && parked.compareAndSet(false, true) && !slot.post(nextPiece, true)) {
+        if (!book.starves()) {
+            settle(); // a cancellation may have come since the last call
+        } else if (parked.compareAndSet(false, true) && !slot.post(nextPiece, true)) {
             parked.set(false);
             book.stuck(new TransferOutcome.Failed(slot.unstarted()));
             settle();
@@ -126,15 +127,15 @@ final class SplitTransfer implements Transfer {
                         book.stuck(new TransferOutcome.TimedOut());
                     }
                     pump();
-                    if (book.starves() && canWait) {
+                    boolean starves = book.starves();
+                    if (starves && canWait) {
                         return false;
                     }
-                    if (book.starves()) {
+                    if (starves) {
                         book.stuck(new TransferOutcome.Failed(slot.unstarted()));
                     }
                     parked.set(false);
-                    settle();
-                    park(); // when it starves again since
+                    park(); // it may starve again since
                     return true;
                 }
 

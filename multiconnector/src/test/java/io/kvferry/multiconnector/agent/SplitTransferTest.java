@@ -32,7 +32,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.SplittableRandom;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// A transfer in pieces of two descriptors.
 class SplitTransferTest {
@@ -326,6 +329,43 @@ class SplitTransferTest {
         assertThat(transfer.completion().toCompletableFuture().get(20, TimeUnit.SECONDS))
                 .isInstanceOf(TransferOutcome.Cancelled.class);
         transfer.quiesced().toCompletableFuture().get(20, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void canBeCancelledAtAnyMomentWhileTheNextPieceIsRefused() throws Exception {
+        var random = new SplittableRandom(11);
+        try (var other = Executors.newSingleThreadExecutor()) {
+            for (int round = 0; round < 2_000; round++) {
+                backend = backend(Feature.CANCEL);
+                var transfer = submit(2, Optional.of(new byte[0]));
+                refuseAll();
+                long pause = random.nextInt(100_000);
+                var ready = new AtomicInteger();
+                var cancelled =
+                        other.submit(() -> {
+                            meet(ready);
+                            long until = System.nanoTime() + pause;
+                            while (System.nanoTime() < until) {
+                                Thread.onSpinWait();
+                            }
+                            return transfer.cancel();
+                        });
+                meet(ready);
+                done(piece(0));
+
+                assertThat(cancelled.get(20, TimeUnit.SECONDS)).isTrue();
+                assertThat(transfer.completion().toCompletableFuture().get(5, TimeUnit.SECONDS))
+                        .as("round %d, cancelled after %d ns", round, pause)
+                        .isInstanceOf(TransferOutcome.Cancelled.class);
+            }
+        }
+    }
+
+    private static void meet(AtomicInteger ready) {
+        ready.incrementAndGet();
+        while (ready.get() < 2) {
+            Thread.onSpinWait();
+        }
     }
 
     @Test
