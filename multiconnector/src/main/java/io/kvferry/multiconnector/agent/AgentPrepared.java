@@ -109,13 +109,15 @@ final class AgentPrepared implements Prepared {
         return users.getAndUpdate(count -> count == 0 ? 0 : count + 1) > 0;
     }
 
+    /// Never waits and never throws.
     void release() {
         if (users.decrementAndGet() == 0) {
             table.close(this);
         }
     }
 
-    /// Frees the backends' handles once no transfer uses them.
+    /// Frees the backends' handles once no transfer uses them; those of a CONFINED backend when its
+    /// loop comes to them.
     @Override
     public void close() {
         if (closed.compareAndSet(false, true)) {

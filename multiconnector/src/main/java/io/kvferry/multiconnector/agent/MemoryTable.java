@@ -276,9 +276,6 @@ final class MemoryTable {
     }
 
     void close(AgentPrepared list) {
-        list.entries()
-                .forEach((name, entry) ->
-                        slots.get(name)
-                                .release("close of a prepared list", entry.prepared()::close));
+        list.entries().forEach((name, entry) -> slots.get(name).free(entry.prepared()));
     }
 }

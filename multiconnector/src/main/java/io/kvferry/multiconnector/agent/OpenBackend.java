@@ -8,7 +8,11 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendCapabilities.Route;
+import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.TransferBackend;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.Optional;
@@ -26,6 +30,7 @@ import java.util.function.Supplier;
 ///
 /// Threading: any thread; calls to a CONFINED backend go to its loop.
 final class OpenBackend {
+    private static final Logger LOG = LoggerFactory.getLogger(OpenBackend.class);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final Executor LATER =
             CompletableFuture.delayedExecutor(500, TimeUnit.MICROSECONDS);
@@ -87,8 +92,8 @@ final class OpenBackend {
         return loop.isPresent() ? loop.get().call(name + "." + what, call) : call.get();
     }
 
-    /// Releases a resource of the backend. Does nothing if the backend is closed, because closing
-    /// it has released everything.
+    /// Releases a resource of the backend, and waits for it. Does nothing if the backend is closed,
+    /// because closing it has released everything.
     void release(String what, Runnable body) {
         try {
             call(
@@ -100,6 +105,26 @@ final class OpenBackend {
         } catch (KvFerryException e) {
             if (e.code() != ErrorCode.CLOSED) {
                 throw e;
+            }
+        }
+    }
+
+    /// Frees a prepared list: at once, or for a CONFINED backend when its loop comes to it. Never
+    /// waits and never throws, since transfers that end do this in their callbacks.
+    void free(Prepared list) {
+        if (loop.isPresent()) {
+            loop.get().release(() -> close(list));
+        } else {
+            close(list);
+        }
+    }
+
+    private void close(Prepared list) {
+        try {
+            list.close();
+        } catch (RuntimeException | LinkageError e) { // the border to the backend
+            if (Failure.of(e).code() != ErrorCode.CLOSED) {
+                LOG.warn("{}: a prepared list could not be closed", name, e);
             }
         }
     }

@@ -15,8 +15,10 @@ import java.util.ArrayDeque;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.List;
+import java.util.Queue;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -59,6 +61,10 @@ final class OwnerLoop implements AutoCloseable {
     private final ArrayBlockingQueue<Runnable> tasks = new ArrayBlockingQueue<>(QUEUE);
     private final Duration callLimit;
     private final ArrayBlockingQueue<Post> posts = new ArrayBlockingQueue<>(QUEUE);
+
+    /// Handles to free. Has no limit of its own: a handle is freed once, and the caller who made it
+    /// waited for that call.
+    private final Queue<Runnable> releases = new ConcurrentLinkedQueue<>();
 
     /// Posts that found the backend full; used by the owner only.
     private final Deque<Post> kept = new ArrayDeque<>();
@@ -173,6 +179,21 @@ final class OwnerLoop implements AutoCloseable {
         return !closed || !tasks.remove(body);
     }
 
+    /// Frees a handle on the owner thread, without waiting for it: a transfer that ends on one loop
+    /// frees handles on the others, and two loops must not wait for each other. Ignored once the
+    /// loop is closed, because closing the backend has freed everything.
+    void release(Runnable body) {
+        if (Thread.currentThread().equals(owner)) {
+            run(body);
+            return;
+        }
+        releases.add(body);
+        if (closed) {
+            releases.clear();
+        }
+        LockSupport.unpark(owner);
+    }
+
     /// Queues a transfer for the backend; submits it at once when called on the owner thread with
     /// nothing queued before it. Transfers stay queued, in order, while the backend's queue is
     /// full.
@@ -216,13 +237,24 @@ final class OwnerLoop implements AutoCloseable {
             if (task == null) {
                 break;
             }
+            done += runReleases(); // a list that was closed before memory is deregistered
             run(task);
             done++;
         }
+        done += runReleases();
         done += postWaiting();
         int moved = progress.getAsInt();
         progressed |= moved > 0;
         return done + moved;
+    }
+
+    private int runReleases() {
+        int done = 0;
+        for (var next = releases.poll(); next != null; next = releases.poll()) {
+            run(next);
+            done++;
+        }
+        return done;
     }
 
     private int postWaiting() {
@@ -285,6 +317,7 @@ final class OwnerLoop implements AutoCloseable {
     }
 
     private void runLeftOver() {
+        releases.clear(); // the backend is closed
         for (var task = tasks.poll(); task != null; task = tasks.poll()) {
             run(task); // a caller may be waiting for its result
         }

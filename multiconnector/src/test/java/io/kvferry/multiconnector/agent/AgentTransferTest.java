@@ -592,6 +592,28 @@ class AgentTransferTest {
     }
 
     @Test
+    void freesClosedListsOnEachBackendOnceTheTransferHasEnded() throws Exception {
+        var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        var concurrent = new TestBackend("B");
+        try (var pair = new AgentPair(confined, concurrent)) {
+            var request = pair.write();
+            assertThat(confined.lists).hasValue(2);
+            assertThat(concurrent.lists).hasValue(2);
+            var transfer = pair.near.submit(request);
+            request.local().close();
+            request.remote().close();
+            AgentPair.end(transfer);
+
+            var limit = Deadline.in(Duration.ofSeconds(20));
+            while (confined.lists.get() + concurrent.lists.get() > 0 && !limit.passed()) {
+                Thread.onSpinWait();
+            }
+            assertThat(confined.lists).hasValue(0);
+            assertThat(concurrent.lists).hasValue(0);
+        }
+    }
+
+    @Test
     void providesMemoryOfTheFirstBackendThatHasSome() {
         var a = new TestBackend("A");
         var b = new TestBackend("B");

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
@@ -33,6 +34,38 @@ class OwnerLoopTest {
             LockSupport.parkNanos(200_000);
             return false;
         }
+    }
+
+    /// A native backend needs a list freed before its memory is deregistered.
+    @Test
+    void freesWhatWasReleasedBeforeTheCallsThatFollow() throws Exception {
+        var seen = new ArrayList<String>();
+        try (var loop = OwnerLoop.ofCaller("loop", Duration.ofSeconds(20))) {
+            var other =
+                    Thread.ofPlatform()
+                            .start(() -> {
+                                loop.release(() -> seen.add("list"));
+                                loop.execute(() -> seen.add("memory"));
+                                loop.release(() -> seen.add("another list"));
+                            });
+            other.join();
+            assertThat(seen).isEmpty();
+
+            assertThat(loop.poll()).isEqualTo(3);
+            assertThat(seen).containsExactly("list", "another list", "memory");
+        }
+    }
+
+    @Test
+    void freesNothingOfAClosedBackend() throws Exception {
+        var seen = new ArrayList<String>();
+        var loop = OwnerLoop.ofCaller("loop", Duration.ofSeconds(20));
+        Thread.ofPlatform().start(() -> loop.release(() -> seen.add("early"))).join();
+        loop.close();
+        Thread.ofPlatform().start(() -> loop.release(() -> seen.add("late"))).join();
+
+        loop.poll();
+        assertThat(seen).isEmpty();
     }
 
     /// Checking for cancelled posts takes longer the more posts are waiting. On a busy host the

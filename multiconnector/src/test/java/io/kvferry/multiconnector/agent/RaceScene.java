@@ -203,6 +203,10 @@ final class RaceScene {
                 var spec = new TransferRequest(operation, local, remote, deadline());
                 var news = ByteBuffer.allocate(Integer.BYTES).putInt(number).array();
                 transfer = near.submit(notifies ? AgentPair.notifying(spec, news) : spec);
+                if (random.nextBoolean()) { // the transfer holds what it needs
+                    local.close();
+                    remote.close();
+                }
             } catch (KvFerryException _) {
                 return; // after a blow
             }

@@ -78,6 +78,10 @@ final class TestBackend implements TransferBackendProvider {
     private static final Executor LATER =
             CompletableFuture.delayedExecutor(1, TimeUnit.MILLISECONDS);
     final AtomicInteger open = new AtomicInteger();
+
+    /// Prepared lists that are not closed.
+    final AtomicInteger lists = new AtomicInteger();
+
     private final MemoryBackendProvider memory = new MemoryBackendProvider();
     private final String name;
     private final Map<String, Object> options;
@@ -189,12 +193,12 @@ final class TestBackend implements TransferBackendProvider {
 
         @Override
         public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
-            return new Handle(whole.prepare(peer, descriptors), new AtomicBoolean());
+            return new Handle(whole.prepare(peer, descriptors), lists);
         }
 
         @Override
         public Prepared select(Prepared all, int[] indices) {
-            return new Handle(whole.select(Handle.open(all), indices), new AtomicBoolean());
+            return new Handle(whole.select(Handle.open(all), indices), lists);
         }
 
         @Override
@@ -260,7 +264,13 @@ final class TestBackend implements TransferBackendProvider {
     }
 
     /// A prepared list whose handles are gone once it is closed, as those of a native library are.
-    private record Handle(Prepared list, AtomicBoolean closed) implements Prepared {
+    private record Handle(Prepared list, AtomicBoolean closed, AtomicInteger lists)
+            implements Prepared {
+        Handle(Prepared list, AtomicInteger lists) {
+            this(list, new AtomicBoolean(), lists);
+            lists.incrementAndGet();
+        }
+
         static Prepared open(Prepared list) {
             if (!(list instanceof Handle handle)) {
                 return list;
@@ -283,7 +293,9 @@ final class TestBackend implements TransferBackendProvider {
 
         @Override
         public void close() {
-            closed.set(true);
+            if (closed.compareAndSet(false, true)) {
+                lists.decrementAndGet();
+            }
             list.close();
         }
     }
