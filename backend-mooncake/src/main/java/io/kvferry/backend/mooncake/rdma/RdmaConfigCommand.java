@@ -9,9 +9,12 @@ import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 
+import tools.jackson.databind.json.JsonMapper;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
 import java.util.List;
 
 /// `kvferry rdma-config`: which RDMA devices and which GID index Mooncake should use on this host,
@@ -66,14 +69,24 @@ public final class RdmaConfigCommand implements CommandProvider {
                         ? Gpus.parse(read(options.path("gpus")), host)
                         : Gpus.ofThisMachine(host);
         var plan = RnicPlan.of(gpus, host.devices());
-        if (!options.bool("machine_readable")) {
-            plan.lines().forEach(line -> context.out().println("# " + line));
-        }
         String active = host.activeDevices(index.getAsInt());
+        var settings = new LinkedHashMap<String, String>();
+        settings.put(RdmaEnvironment.GID_INDEX, Integer.toString(index.getAsInt()));
+        settings.put(RdmaEnvironment.DEVICE, gpus.isEmpty() ? active : plan.list());
+        settings.put(RdmaEnvironment.OWNER_DEVICE, active);
         var out = context.out();
-        out.println(RdmaEnvironment.GID_INDEX + "=" + index.getAsInt());
-        out.println(RdmaEnvironment.DEVICE + "=" + (gpus.isEmpty() ? active : plan.list()));
-        out.println(RdmaEnvironment.OWNER_DEVICE + "=" + active);
+        if (context.json()) {
+            var json = JsonMapper.shared().createObjectNode();
+            settings.forEach(json::put);
+            var lines = json.putArray("gpus");
+            plan.lines().forEach(line -> lines.add(line.toString()));
+            out.println(json);
+        } else {
+            if (!options.bool("machine_readable")) {
+                plan.lines().forEach(line -> out.println("# " + line));
+            }
+            settings.forEach((name, value) -> out.println(name + "=" + value));
+        }
         if (!plan.clear()) {
             context.err()
                     .println("Not clear which device belongs to which GPU; see the lines above.");

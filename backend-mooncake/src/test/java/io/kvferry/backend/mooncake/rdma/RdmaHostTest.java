@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.rdma;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.TypedCommand;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
@@ -12,6 +13,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
@@ -205,5 +207,29 @@ class RdmaHostTest {
     private Map<String, String> environment(Map<String, String> environment, String csv) {
         var host = host();
         return RdmaEnvironment.of(environment, host, () -> Gpus.parse(csv, host));
+    }
+
+    @Test
+    void theCommandPrintsSettingsOrOneJsonObject() throws Exception {
+        tree.device("mlx5_0", "0000:17:00.0", 0, "gpu0rdma0").up("mlx5_0");
+        tree.pci("0000:18:00.0", 0);
+        var gpus = Files.writeString(folder.resolve("gpus.csv"), "0, 00000000:18:00.0\n");
+        var typed =
+                TypedCommand.of(
+                        new RdmaConfigCommand(),
+                        Map.of("sysfs", folder.toString(), "gpus", gpus.toString()));
+        assertThat(typed.run()).isZero();
+        assertThat(typed.printed().toString().lines())
+                .containsExactly(
+                        "# 0|00000000:18:00.0|0|mlx5_0|exact-netdev",
+                        "MC_GID_INDEX=3",
+                        "MOONCAKE_DEVICE=mlx5_0",
+                        "MC_OWNER_DEVICE=mlx5_0");
+        var json = typed.asJson();
+        assertThat(json.run()).isZero();
+        assertThat(json.printed().toString().lines())
+                .containsExactly(
+                        "{\"MC_GID_INDEX\":\"3\",\"MOONCAKE_DEVICE\":\"mlx5_0\",\"MC_OWNER_DEVICE\":\"mlx5_0\","
+                                + "\"gpus\":[\"0|00000000:18:00.0|0|mlx5_0|exact-netdev\"]}");
     }
 }

@@ -3,6 +3,8 @@ package io.kvferry.backend.mooncake.store.command;
 
 import io.kvferry.spi.config.OptionSchema;
 
+import tools.jackson.databind.json.JsonMapper;
+
 /// `kvferry store exists`: whether a store holds keys.
 public final class StoreExistsCommand extends StoreTool {
     @Override
@@ -35,7 +37,7 @@ public final class StoreExistsCommand extends StoreTool {
                 for (String key : context.arguments()) {
                     boolean found = reader.find(key).isPresent();
                     all &= found;
-                    context.out().println((found ? "1" : "0") + "\t" + key);
+                    print(context, found, key);
                 }
             }
             return all ? 0 : 1;
@@ -44,9 +46,16 @@ public final class StoreExistsCommand extends StoreTool {
             for (String key : context.arguments()) {
                 boolean found = owners.find(key).isPresent();
                 all &= found;
-                context.out().println((found ? "1" : "0") + "\t" + key);
+                print(context, found, key);
             }
         }
         return all ? 0 : 1;
+    }
+
+    private static void print(Context context, boolean found, String key) {
+        print(
+                context,
+                (found ? "1" : "0") + "\t" + key,
+                JsonMapper.shared().createObjectNode().put("key", key).put("exists", found));
     }
 }

@@ -6,6 +6,10 @@ import io.kvferry.backend.mooncake.store.master.MasterView.Standing;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 
+import tools.jackson.databind.json.JsonMapper;
+
+import java.util.Locale;
+
 /// `kvferry store forget-owner`: says that an owner is gone for good.
 public final class StoreForgetOwnerCommand extends StoreTool {
     @Override
@@ -45,7 +49,14 @@ public final class StoreForgetOwnerCommand extends StoreTool {
         boolean undo = context.options().bool("undo");
         String owner = context.arguments().getFirst();
         Standing before = MasterView.forget(config(context.options()), owner, !undo);
-        context.out().println("owner " + owner + (undo ? " may come back" : forgotten(before)));
+        print(
+                context,
+                "owner " + owner + (undo ? " may come back" : forgotten(before)),
+                JsonMapper.shared()
+                        .createObjectNode()
+                        .put("owner", owner)
+                        .put("before", before.name().toLowerCase(Locale.ROOT))
+                        .put("forgotten", !undo));
         return 0;
     }
 

@@ -11,6 +11,8 @@ import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.toolkit.files.FileTrouble;
 
+import tools.jackson.databind.json.JsonMapper;
+
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -76,7 +78,7 @@ public final class StoreGetCommand extends StoreTool {
             }
             write(memory, file);
         }
-        context.out().println(object.bytes() + "\t" + file);
+        print(context, key, object.bytes(), file);
         return 0;
     }
 
@@ -91,9 +93,20 @@ public final class StoreGetCommand extends StoreTool {
             }
             MemorySegment value = reader.read(key, bytes -> arena.allocate(bytes, 64));
             write(value, file);
-            context.out().println(value.byteSize() + "\t" + file);
+            print(context, key, value.byteSize(), file);
         }
         return 0;
+    }
+
+    private static void print(Context context, String key, long bytes, Path file) {
+        print(
+                context,
+                bytes + "\t" + file,
+                JsonMapper.shared()
+                        .createObjectNode()
+                        .put("key", key)
+                        .put("bytes", bytes)
+                        .put("file", file.toString()));
     }
 
     private static void write(MemorySegment memory, Path file) {

@@ -5,6 +5,8 @@ import io.kvferry.backend.mooncake.store.remote.StoredKey;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 
+import tools.jackson.databind.json.JsonMapper;
+
 /// `kvferry store ls`: what a store holds.
 public final class StoreLsCommand extends StoreTool {
     @Override
@@ -40,8 +42,7 @@ public final class StoreLsCommand extends StoreTool {
         if (cluster.isPresent()) {
             try (var reader = cluster.get()) {
                 for (var object : reader.list(beginning, most)) {
-                    context.out()
-                            .println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
+                    print(context, object.bytes(), object.tiers(), object.key());
                 }
             }
             return 0;
@@ -50,9 +51,20 @@ public final class StoreLsCommand extends StoreTool {
             var found = owners.list(beginning, most);
             for (Placed placed : found) {
                 StoredKey object = placed.object();
-                context.out().println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
+                print(context, object.bytes(), object.tiers(), object.key());
             }
             return found.isEmpty() && !owners.away().isEmpty() ? 1 : 0;
         }
+    }
+
+    private static void print(Context context, long bytes, String tiers, String key) {
+        print(
+                context,
+                bytes + "\t" + tiers + "\t" + key,
+                JsonMapper.shared()
+                        .createObjectNode()
+                        .put("key", key)
+                        .put("bytes", bytes)
+                        .put("tiers", tiers));
     }
 }

@@ -15,6 +15,8 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.toolkit.secret.FleetSecret;
 
+import tools.jackson.databind.node.ObjectNode;
+
 import java.io.PrintWriter;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -145,6 +147,14 @@ abstract class StoreTool implements CommandProvider {
                 looked.close();
             }
         }
+    }
+
+    /// A line on standard output.
+    ///
+    /// @param text for people and for `cut`
+    /// @param json what is printed instead with `--json`
+    static void print(CommandProvider.Context context, String text, ObjectNode json) {
+        context.out().println(context.json() ? json : text);
     }
 
     /// An object and the owner that has it.

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.command;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.TypedCommand;
 import io.kvferry.backend.mooncake.store.master.MasterView;
 import io.kvferry.backend.mooncake.store.master.OwnerMembership;
 import io.kvferry.backend.mooncake.store.master.StoreMaster;
@@ -12,15 +13,10 @@ import io.kvferry.backend.mooncake.store.remote.StoreOwner;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.command.CommandProvider;
-import io.kvferry.spi.config.OptionValues;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-import java.io.PrintWriter;
-import java.io.StringWriter;
-import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -35,41 +31,21 @@ class StoreForgetOwnerTest {
 
     @TempDir Path folder;
 
-    private record Typed(OptionValues options, List<String> arguments, StringWriter said)
-            implements CommandProvider.Context {
-        @Override
-        public PrintWriter out() {
-            return new PrintWriter(said);
-        }
-
-        @Override
-        public PrintWriter err() {
-            return new PrintWriter(Writer.nullWriter());
-        }
-
-        @Override
-        public boolean json() {
-            return false;
-        }
-
-        @Override
-        public Optional<Path> pluginFolder() {
-            return Optional.empty();
-        }
-
-        @Override
-        public void serveUntilStopped(String ready, Map<String, Object> facts) {
-            throw new UnsupportedOperationException();
-        }
+    private static TypedCommand typed(String master, String owner, boolean undo) {
+        return TypedCommand.of(
+                new StoreForgetOwnerCommand(),
+                Map.of("store", "master://" + master, "undo", undo),
+                owner);
     }
 
-    private static String run(String master, String owner, boolean undo) {
-        var command = new StoreForgetOwnerCommand();
-        var options =
-                command.options().read("test", Map.of("store", "master://" + master, "undo", undo));
-        var typed = new Typed(options, List.of(owner), new StringWriter());
-        assertThat(command.run(typed)).isZero();
-        return typed.said().toString();
+    private static String run(TypedCommand typed) throws InterruptedException {
+        assertThat(typed.run()).isZero();
+        return typed.printed().toString();
+    }
+
+    private static String run(String master, String owner, boolean undo)
+            throws InterruptedException {
+        return run(typed(master, owner, undo));
     }
 
     private StoreMaster master() {
@@ -137,6 +113,9 @@ class StoreForgetOwnerTest {
                     .contains(NEVER_THERE + " is forgotten, but the master did not list it");
             assertThat(Files.readAllLines(folder.resolve("forgotten")))
                     .anySatisfy(line -> assertThat(line).startsWith(NEVER_THERE + "\t"));
+            assertThat(run(typed(master.address(), NEVER_THERE, false).asJson()))
+                    .isEqualToNormalizingNewlines(
+                            "{\"owner\":\"127.0.0.1:9\",\"before\":\"forgotten\",\"forgotten\":true}\n");
             assertThat(run(master.address(), NEVER_THERE, true)).contains("may come back");
         }
     }

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.command;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.TypedCommand;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreContract;
@@ -17,11 +18,13 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.io.Writer;
 import java.lang.foreign.Arena;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -127,6 +130,45 @@ class StoreToolTest {
             assertThatThrownBy(() -> StoreTool.open(options("master://" + one.address()), SILENT))
                     .isInstanceOf(KvFerryException.class)
                     .hasMessageContaining("does not answer");
+        }
+    }
+
+    private static String printed(TypedCommand typed, int code) throws InterruptedException {
+        assertThat(typed.run()).isEqualTo(code);
+        return typed.printed().toString();
+    }
+
+    @Test
+    void whatIsFoundIsPrintedInColumnsOrAsJsonLines(@TempDir Path folder)
+            throws InterruptedException {
+        try (var owner = StoreOwner.start(StoreOwner.Settings.local(0, 1 << 20))) {
+            put(owner, "a");
+            put(owner, "quoted \" key");
+            var at = Map.<String, Object>of("store", owner.address());
+
+            var ls = TypedCommand.of(new StoreLsCommand(), at);
+            assertThat(printed(ls, 0).lines())
+                    .containsExactly("101\tmemory\ta", "112\tmemory\tquoted \" key");
+            assertThat(printed(ls.asJson(), 0).lines())
+                    .containsExactly(
+                            "{\"key\":\"a\",\"bytes\":101,\"tiers\":\"memory\"}",
+                            "{\"key\":\"quoted \\\" key\",\"bytes\":112,\"tiers\":\"memory\"}");
+
+            var exists = TypedCommand.of(new StoreExistsCommand(), at, "a", "b");
+            assertThat(printed(exists, 1).lines()).containsExactly("1\ta", "0\tb");
+            assertThat(printed(exists.asJson(), 1).lines())
+                    .containsExactly(
+                            "{\"key\":\"a\",\"exists\":true}", "{\"key\":\"b\",\"exists\":false}");
+
+            var file = folder.resolve("a.bin");
+            var get =
+                    TypedCommand.of(
+                            new StoreGetCommand(),
+                            Map.of("store", owner.address(), "output", file.toString()),
+                            "a");
+            assertThat(printed(get.asJson(), 0).lines())
+                    .containsExactly("{\"key\":\"a\",\"bytes\":101,\"file\":\"" + file + "\"}");
+            assertThat(file).hasSize(101);
         }
     }
 }
