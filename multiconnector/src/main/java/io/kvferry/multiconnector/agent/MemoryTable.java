@@ -44,7 +44,11 @@ final class MemoryTable {
             if (slot.takes(range.kind())) {
                 try {
                     registrations.put(
-                            slot.name(), slot.call("register", backend -> backend.register(range)));
+                            slot.name(),
+                            slot.make(
+                                    "register",
+                                    backend -> backend.register(range),
+                                    Registration::close));
                 } catch (RuntimeException e) { // the border to the backend
                     refused.put(slot.name(), Failure.of(e));
                 }
@@ -214,14 +218,15 @@ final class MemoryTable {
             try {
                 entries.put(
                         slot.name(),
-                        slot.call(
+                        slot.make(
                                 "prepare",
                                 backend ->
                                         entry(
                                                 backend,
                                                 resolver.apply(slot, backend),
                                                 peer,
-                                                descriptors)));
+                                                descriptors),
+                                entry -> slot.close(entry.prepared())));
             } catch (RuntimeException e) { // the border to the backend
                 refused.put(slot.name(), Failure.of(e));
             }

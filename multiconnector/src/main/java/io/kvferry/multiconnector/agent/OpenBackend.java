@@ -10,6 +10,7 @@ import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -17,12 +18,11 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.Queue;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -32,8 +32,7 @@ import java.util.function.Supplier;
 final class OpenBackend {
     private static final Logger LOG = LoggerFactory.getLogger(OpenBackend.class);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
-    private static final Executor LATER =
-            CompletableFuture.delayedExecutor(500, TimeUnit.MICROSECONDS);
+    private static final long RETRY_NANOS = TimeUnit.MICROSECONDS.toNanos(500);
 
     private final String name;
     private final int place;
@@ -92,6 +91,14 @@ final class OpenBackend {
         return loop.isPresent() ? loop.get().call(name + "." + what, call) : call.get();
     }
 
+    /// Has the backend make something, and waits for it.
+    ///
+    /// @param discard gives it back when the caller gave up before it was there
+    <T> T make(String what, Function<TransferBackend, T> body, Consumer<T> discard) {
+        Supplier<T> call = () -> body.apply(backend);
+        return loop.isPresent() ? loop.get().make(name + "." + what, call, discard) : call.get();
+    }
+
     /// Releases a resource of the backend, and waits for it. Does nothing if the backend is closed,
     /// because closing it has released everything.
     void release(String what, Runnable body) {
@@ -119,12 +126,13 @@ final class OpenBackend {
         }
     }
 
-    private void close(Prepared list) {
+    /// Closes a list of the backend, on its thread. Never throws.
+    void close(Prepared list) {
         try {
             list.close();
-        } catch (RuntimeException | LinkageError e) { // the border to the backend
+        } catch (RuntimeException | Error e) { // the border to the backend
             if (Failure.of(e).code() != ErrorCode.CLOSED) {
-                LOG.warn("{}: a prepared list could not be closed", name, e);
+                LoopReport.WARN.log(LOG, "{}: a prepared list could not be closed", name, e);
             }
         }
     }
@@ -160,11 +168,29 @@ final class OpenBackend {
 
     private void retryLater() {
         if (retrying.compareAndSet(false, true)) {
-            LATER.execute(this::retry);
+            try {
+                AgentClock.after(RETRY_NANOS, this::retry);
+            } catch (OutOfMemoryError e) { // the next post tries again
+                retrying.set(false);
+                LoopReport.ERROR.log(LOG, "{}: no room to wait for room", name, e);
+            }
         }
     }
 
     private void retry() {
+        try {
+            retryWaiting();
+        } catch (RuntimeException | Error e) { // none is meant to throw
+            LoopReport.ERROR.log(LOG, "{}: a post failed", name, e);
+        } finally {
+            retrying.set(false);
+            if (!waiting.isEmpty()) {
+                retryLater();
+            }
+        }
+    }
+
+    private void retryWaiting() {
         for (var post = waiting.peek(); post != null; post = waiting.peek()) {
             if (!post.tryNow(true)) {
                 break;
@@ -175,10 +201,6 @@ final class OpenBackend {
             if (post.isOver() && waiting.remove(post)) {
                 post.tryNow(false);
             }
-        }
-        retrying.set(false);
-        if (!waiting.isEmpty()) {
-            retryLater();
         }
     }
 

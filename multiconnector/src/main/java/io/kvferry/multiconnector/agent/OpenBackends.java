@@ -107,7 +107,10 @@ final class OpenBackends {
                         ? OwnerLoop.threaded(loopName, options.callLimit())
                         : OwnerLoop.ofCaller(loopName, options.callLimit());
         try {
-            return loop.call("open", () -> slot(place, provider, context, Optional.of(loop)));
+            return loop.make(
+                    "open",
+                    () -> slot(place, provider, context, Optional.of(loop)),
+                    slot -> slot.backend().close());
         } catch (RuntimeException e) {
             loop.close();
             throw e;

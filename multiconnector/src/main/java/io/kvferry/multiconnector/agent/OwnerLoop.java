@@ -5,6 +5,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.LastingLoop;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -23,6 +25,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import java.util.function.IntSupplier;
 import java.util.function.Supplier;
 
@@ -84,7 +87,10 @@ final class OwnerLoop implements AutoCloseable {
         this.ownThread = caller == null;
         this.owner =
                 caller == null
-                        ? Thread.ofPlatform().daemon().name(name).unstarted(this::run)
+                        ? Thread.ofPlatform()
+                                .daemon()
+                                .name(name)
+                                .unstarted(new LastingLoop(this::run))
                         : caller;
     }
 
@@ -104,18 +110,43 @@ final class OwnerLoop implements AutoCloseable {
         progress = more;
     }
 
-    /// Runs `body` on the owner thread and waits for its result, for at most the call limit.
+    /// Runs `body` on the owner thread and waits for its result, for at most the call limit. It
+    /// runs also when its caller has given up by then.
     <T> T call(String what, Supplier<T> body) {
-        if (Thread.currentThread().equals(owner)) {
-            return body.get();
-        }
+        return ask(what, result -> result.complete(body.get()));
+    }
+
+    /// The same for what makes something: it does not run when its caller has given up by then.
+    ///
+    /// @param discard gives back what was made when the caller gave up in between
+    <T> T make(String what, Supplier<T> body, Consumer<T> discard) {
+        return ask(
+                what,
+                result -> {
+                    if (result.isDone()) {
+                        return;
+                    }
+                    T made = body.get();
+                    if (!result.complete(made)) {
+                        discard.accept(made);
+                    }
+                });
+    }
+
+    private <T> T ask(String what, Consumer<CompletableFuture<T>> body) {
         var result = new CompletableFuture<T>();
+        if (Thread.currentThread().equals(owner)) {
+            body.accept(result);
+            return result.join();
+        }
         boolean accepted =
                 execute(() -> {
                     try {
-                        result.complete(body.get());
-                    } catch (RuntimeException | LinkageError e) { // thrown by the waiting thread
-                        result.completeExceptionally(e);
+                        body.accept(result);
+                    } catch (RuntimeException | Error e) { // thrown by the waiting thread
+                        if (!result.completeExceptionally(e)) {
+                            LoopReport.WARN.log(LOG, "{}: {} failed later", name, what, e);
+                        }
                     }
                 });
         if (!accepted && closed) {
@@ -131,7 +162,11 @@ final class OwnerLoop implements AutoCloseable {
                             + what
                             + " refused");
         }
-        return await(what, result);
+        try {
+            return await(what, result);
+        } finally {
+            result.cancel(false); // does nothing to a result that is there
+        }
     }
 
     private <T> T await(String what, CompletableFuture<T> result) {
@@ -301,8 +336,8 @@ final class OwnerLoop implements AutoCloseable {
     private boolean tryNow(Post post, boolean canWait) {
         try {
             return post.tryNow(canWait);
-        } catch (RuntimeException | LinkageError e) { // none is meant to throw
-            LOG.error("{}: a post failed", name, e);
+        } catch (RuntimeException | Error e) { // none is meant to throw
+            LoopReport.ERROR.log(LOG, "{}: a post failed", name, e);
             return true;
         }
     }
@@ -311,8 +346,8 @@ final class OwnerLoop implements AutoCloseable {
     private void run(Runnable task) {
         try {
             task.run();
-        } catch (RuntimeException | LinkageError e) {
-            LOG.error("{}: a task failed", name, e);
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "{}: a task failed", name, e);
         }
     }
 
@@ -333,10 +368,10 @@ final class OwnerLoop implements AutoCloseable {
             int done = 0;
             try {
                 done = poll();
-            } catch (RuntimeException | LinkageError e) {
-                // A bug in the backend must not end the agent's thread.
+            } catch (RuntimeException | Error e) {
+                // A bug in the backend must not end the agent's thread, nor must a full heap.
                 if (failures++ % LOG_EVERY == 0) {
-                    LOG.error("{}: poll failed, {} times by now", name, failures, e);
+                    LoopReport.ERROR.log(LOG, "{}: poll failed", name, e);
                 }
             }
             if (done == 0) {

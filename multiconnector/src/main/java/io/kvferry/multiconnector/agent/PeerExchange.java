@@ -5,7 +5,10 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
+
+import org.jspecify.annotations.Nullable;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -91,12 +94,13 @@ final class PeerExchange {
         try {
             sections.forEach((name, section) -> {
                 slots.get(name)
-                        .call(
+                        .make(
                                 "loadPeer",
                                 backend -> {
                                     backend.loadPeer(peer, section);
-                                    return true;
-                                });
+                                    return backend;
+                                },
+                                backend -> restore(backend, peer, before.get(name)));
                 loaded.put(name, section);
             });
         } catch (RuntimeException e) {
@@ -124,12 +128,7 @@ final class PeerExchange {
                         .call(
                                 "dropPeer",
                                 backend -> {
-                                    var section = before.get(name);
-                                    if (section == null) {
-                                        backend.dropPeer(peer);
-                                    } else {
-                                        backend.loadPeer(peer, section);
-                                    }
+                                    restore(backend, peer, before.get(name));
                                     return true;
                                 });
             } catch (RuntimeException e) {
@@ -140,6 +139,14 @@ final class PeerExchange {
                         PeerState.LOST,
                         "its metadata could not be restored: " + e.getMessage());
             }
+        }
+    }
+
+    private static void restore(TransferBackend backend, PeerId peer, byte @Nullable [] section) {
+        if (section == null) {
+            backend.dropPeer(peer);
+        } else {
+            backend.loadPeer(peer, section);
         }
     }
 
@@ -201,12 +208,13 @@ final class PeerExchange {
             if (slot.capabilities().has(BackendCapabilities.Feature.NOTIFY)
                     && peers.state(peer, slot.name()) != PeerState.LOST) {
                 try {
-                    slot.call(
+                    slot.make(
                             "notify",
                             backend -> {
                                 backend.notify(peer, notification);
                                 return true;
-                            });
+                            },
+                            _ -> {});
                     return;
                 } catch (KvFerryException e) {
                     failure = e;

@@ -7,8 +7,11 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -17,7 +20,6 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One transfer on its way through the candidates of its plan. One attempt at a time: the next
@@ -45,6 +47,13 @@ final class RunningTransfer implements Transfer {
             return candidate.backend();
         }
     }
+
+    private static final Logger LOG = LoggerFactory.getLogger(RunningTransfer.class);
+
+    /// Made before the heap is full.
+    private static final TransferOutcome NO_MEMORY =
+            new TransferOutcome.Failed(
+                    new Failure(ErrorCode.INTERNAL, "the agent has no memory to go on with it"));
 
     private final Host host;
     private final TransferRequest request;
@@ -164,6 +173,17 @@ final class RunningTransfer implements Transfer {
 
     /// Starts the next candidate, or ends the transfer with `last`.
     private void next(Failure last) {
+        try {
+            tryNext(last);
+        } catch (RuntimeException | Error e) { // where the heap is full
+            LoopReport.ERROR.log(LOG, "a transfer cannot go on", e);
+            if (!isInFlight()) {
+                end(NO_MEMORY);
+            }
+        }
+    }
+
+    private void tryNext(Failure last) {
         var why = last;
         while (more()) {
             if (isPromised()) {
@@ -223,7 +243,7 @@ final class RunningTransfer implements Transfer {
             Transfer transfer;
             try {
                 transfer = SplitTransfer.submit(slot, part(attempt));
-            } catch (RuntimeException | LinkageError e) { // the border to the backend
+            } catch (RuntimeException | Error e) { // the border to the backend
                 var failure = Failure.of(e);
                 if (failure.code() == ErrorCode.BACKPRESSURE) {
                     if (canWait && waits) {
@@ -236,6 +256,15 @@ final class RunningTransfer implements Transfer {
             }
             follow(attempt, transfer);
             return true;
+        }
+    }
+
+    private boolean isInFlight() {
+        lock.lock();
+        try {
+            return current != null;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -261,7 +290,7 @@ final class RunningTransfer implements Transfer {
         if (stop) {
             transfer.cancel();
         }
-        transfer.completion().thenAccept(outcome -> attempted(attempt, transfer, outcome));
+        Attached.to(transfer.completion(), outcome -> attempted(attempt, transfer, outcome));
     }
 
     /// The request as the backend knows it.
@@ -284,7 +313,12 @@ final class RunningTransfer implements Transfer {
     }
 
     private void tell(Attempt attempt, TransferOutcome outcome) {
-        host.attempted(this, attempt.candidate(), outcome, System.nanoTime() - attempt.started());
+        try {
+            host.attempted(
+                    this, attempt.candidate(), outcome, System.nanoTime() - attempt.started());
+        } catch (RuntimeException | Error e) { // figures must not keep a transfer from its end
+            LoopReport.WARN.log(LOG, "an attempt of {} is not counted", attempt.backend(), e);
+        }
     }
 
     private void attempted(Attempt attempt, Transfer transfer, TransferOutcome outcome) {
@@ -311,23 +345,31 @@ final class RunningTransfer implements Transfer {
             end(outcome, transfer);
             return;
         }
-        // Wait until the attempt no longer touches the buffers, at most until the deadline.
-        var _ =
-                transfer.quiesced()
-                        .toCompletableFuture()
-                        .copy()
-                        .orTimeout(
-                                Math.max(1, request.deadline().remainingNanos()),
-                                TimeUnit.NANOSECONDS)
-                        .whenComplete((_, late) -> {
-                            if (late != null) {
-                                end(new TransferOutcome.TimedOut(), transfer);
-                            } else if (outcome instanceof TransferOutcome.Failed failed) {
-                                next(failed.failure());
-                            } else {
-                                announce(attempt, outcome);
-                            }
-                        });
+        try {
+            goOnWhenQuiet(attempt, transfer, outcome);
+        } catch (RuntimeException | Error e) { // where the heap is full
+            end(NO_MEMORY, transfer);
+        }
+    }
+
+    /// Waits until the attempt no longer touches the buffers, at most until the deadline.
+    private void goOnWhenQuiet(Attempt attempt, Transfer transfer, TransferOutcome outcome) {
+        var inTime = new CompletableFuture<Boolean>();
+        var limit =
+                AgentClock.after(
+                        Math.max(0, request.deadline().remainingNanos()),
+                        () -> inTime.complete(false));
+        inTime.thenAccept(quiet -> {
+            limit.cancel(false);
+            if (!quiet) {
+                end(new TransferOutcome.TimedOut(), transfer);
+            } else if (outcome instanceof TransferOutcome.Failed failed) {
+                next(failed.failure());
+            } else {
+                announce(attempt, outcome);
+            }
+        });
+        transfer.quiesced().thenRun(() -> inTime.complete(true));
     }
 
     /// Notifies the peer that the data is in place.
@@ -344,7 +386,7 @@ final class RunningTransfer implements Transfer {
                                 .notify(
                                         request.remote().peer().orElseThrow(),
                                         request.notification().orElseThrow());
-                    } catch (RuntimeException | LinkageError e) { // the border to the backend
+                    } catch (RuntimeException | Error e) { // the border to the backend
                         unsettle();
                         refused(attempt, Failure.of(e));
                         return;
@@ -388,7 +430,7 @@ final class RunningTransfer implements Transfer {
     /// buffers.
     private void end(TransferOutcome outcome, Transfer last) {
         complete(outcome);
-        last.quiesced().thenRun(() -> quiesced.complete(null));
+        Attached.to(last.quiesced(), _ -> quiesced.complete(null));
     }
 
     private void complete(TransferOutcome outcome) {

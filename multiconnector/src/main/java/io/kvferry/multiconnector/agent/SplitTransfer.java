@@ -80,14 +80,20 @@ final class SplitTransfer implements Transfer {
         if (calls.getAndIncrement() > 0) {
             return;
         }
-        int answered = 1;
-        while (answered > 0) {
-            while (postNext()) {
-                // until nothing is left, or enough is in flight
+        try {
+            int answered = 1;
+            while (answered > 0) {
+                while (postNext()) {
+                    // until nothing is left, or enough is in flight
+                }
+                answered = calls.addAndGet(-answered);
             }
-            answered = calls.addAndGet(-answered);
+            park();
+        } catch (RuntimeException | Error e) { // where the heap is full
+            calls.set(0);
+            book.stuck(new TransferOutcome.Failed(Failure.of(e)));
+            settle();
         }
-        park();
     }
 
     private boolean postNext() {
@@ -98,7 +104,7 @@ final class SplitTransfer implements Transfer {
         Transfer posted;
         try {
             posted = post(index);
-        } catch (RuntimeException | LinkageError e) { // the border to the backend
+        } catch (RuntimeException | Error e) { // the border to the backend
             if (book.refused(Failure.of(e))) {
                 cancelLive();
             }
@@ -127,12 +133,8 @@ final class SplitTransfer implements Transfer {
                         book.stuck(new TransferOutcome.TimedOut());
                     }
                     pump();
-                    boolean starves = book.starves();
-                    if (starves && canWait) {
+                    if (canWait && book.starves()) {
                         return false;
-                    }
-                    if (starves) {
-                        book.stuck(new TransferOutcome.Failed(slot.unstarted()));
                     }
                     parked.set(false);
                     park(); // it may starve again since
@@ -149,16 +151,23 @@ final class SplitTransfer implements Transfer {
         var backend = slot.backend();
         var piece = pieces.get(index);
         boolean last = index == pieces.size() - 1;
-        try (Prepared local = part(backend, whole.local(), piece);
-                Prepared remote = part(backend, whole.remote(), piece)) {
-            return backend.submit( // a transfer holds what it needs
-                    new TransferRequest(
-                            whole.operation(),
-                            local,
-                            remote,
-                            last ? whole.notification() : Optional.empty(),
-                            whole.deadline(),
-                            whole.tag()));
+        Prepared local = part(backend, whole.local(), piece);
+        try {
+            Prepared remote = part(backend, whole.remote(), piece);
+            try {
+                return backend.submit( // a transfer holds what it needs
+                        new TransferRequest(
+                                whole.operation(),
+                                local,
+                                remote,
+                                last ? whole.notification() : Optional.empty(),
+                                whole.deadline(),
+                                whole.tag()));
+            } finally {
+                slot.close(remote); // what it throws must not hide the transfer
+            }
+        } finally {
+            slot.close(local);
         }
     }
 
@@ -181,8 +190,8 @@ final class SplitTransfer implements Transfer {
         if (book.posted(index, posted)) {
             posted.cancel();
         }
-        posted.completion().thenAccept(outcome -> ended(index, outcome));
-        posted.quiesced().thenRun(this::quiet);
+        Attached.to(posted.completion(), outcome -> ended(index, outcome));
+        Attached.to(posted.quiesced(), _ -> quiet());
     }
 
     private void ended(int index, TransferOutcome outcome) {

@@ -143,7 +143,11 @@ public final class TransferAgent implements TransferBackend {
     public Optional<ProvidedMemory> provideMemory(long bytes) {
         checkOpen();
         return slots.all().stream()
-                .map(slot -> slot.call("provideMemory", backend -> backend.provideMemory(bytes)))
+                .map(slot ->
+                        slot.make(
+                                "provideMemory",
+                                backend -> backend.provideMemory(bytes),
+                                made -> made.ifPresent(ProvidedMemory::close)))
                 .flatMap(Optional::stream)
                 .findFirst();
     }
@@ -210,8 +214,14 @@ public final class TransferAgent implements TransferBackend {
                     unusable(plan), "no backend can do this transfer:\n" + plan.text());
         }
         admit(own(request.local()), own(request.remote()));
-        var transfer = new RunningTransfer(host, request, plan);
-        telemetry.decided(request, plan);
+        RunningTransfer transfer;
+        try {
+            transfer = new RunningTransfer(host, request, plan);
+            telemetry.decided(request, plan);
+        } catch (RuntimeException | Error e) { // it does not start, so nobody ends it
+            host.ended(request);
+            throw e;
+        }
         transfer.start();
         var refusal = transfer.refusal();
         if (refusal.isPresent()) {

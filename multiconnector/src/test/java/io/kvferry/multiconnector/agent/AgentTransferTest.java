@@ -614,6 +614,38 @@ class AgentTransferTest {
     }
 
     @Test
+    void aPieceIsInFlightThoughItsListsCannotBeClosed() throws Exception {
+        var small = new TestBackend("A", new ArrayList<>(), Map.of("max_bytes", 1000));
+        try (var pair = new AgentPair(small)) {
+            pair.nearBytes.fill((byte) 11);
+            small.refuseListClose = true;
+            var transfer = pair.near.submit(pair.write());
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+            small.refuseListClose = false;
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"confined", "concurrent"})
+    void aBackendThatHasNoMemoryFailsTheTransferAndIsUsedAgain(String threading) throws Exception {
+        var backend = new TestBackend("A", new ArrayList<>(), Map.of("threading", threading));
+        try (var pair = new AgentPair(backend)) {
+            backend.chaos = () -> TestBackend.Fault.NO_MEMORY;
+            try {
+                assertThat(AgentPair.end(pair.near.submit(pair.write())))
+                        .isInstanceOf(TransferOutcome.Failed.class);
+            } catch (KvFerryException e) {
+                assertThat(threading).isEqualTo("concurrent");
+                assertThat(e).hasMessageContaining("thrown by the test");
+            }
+            backend.chaos = () -> TestBackend.Fault.NONE;
+            assertThat(AgentPair.end(pair.near.submit(pair.write())))
+                    .isInstanceOf(TransferOutcome.Done.class);
+        }
+    }
+
+    @Test
     void providesMemoryOfTheFirstBackendThatHasSome() {
         var a = new TestBackend("A");
         var b = new TestBackend("B");

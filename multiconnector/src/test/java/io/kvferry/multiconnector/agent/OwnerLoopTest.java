@@ -2,11 +2,15 @@
 package io.kvferry.multiconnector.agent;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
@@ -66,6 +70,97 @@ class OwnerLoopTest {
 
         loop.poll();
         assertThat(seen).isEmpty();
+    }
+
+    private static final Duration LONG = Duration.ofSeconds(20);
+
+    @Test
+    void anErrorReachesTheCallerAndTheLoopGoesOn() {
+        try (var loop = OwnerLoop.threaded("loop", LONG)) {
+            assertThatThrownBy(() ->
+                            loop.call(
+                                    "work",
+                                    () -> {
+                                        throw new OutOfMemoryError("thrown by the test");
+                                    }))
+                    .hasMessageContaining("thrown by the test");
+            loop.execute(() -> {
+                throw new OutOfMemoryError("thrown by the test");
+            });
+            loop.post(
+                    new OwnerLoop.Post() {
+                        @Override
+                        public boolean tryNow(boolean canWait) {
+                            throw new OutOfMemoryError("thrown by the test");
+                        }
+
+                        @Override
+                        public boolean isOver() {
+                            return false;
+                        }
+                    });
+            assertThat(loop.call("work", () -> 7)).isEqualTo(7);
+        }
+    }
+
+    /// Its caller was interrupted, or waited for the call limit.
+    @Test
+    void nothingIsMadeForACallerThatHasGivenUp() throws Exception {
+        var made = new AtomicInteger();
+        try (var loop = OwnerLoop.ofCaller("loop", LONG)) {
+            var caller =
+                    Thread.ofPlatform()
+                            .unstarted(() -> loop.make("work", made::incrementAndGet, _ -> {}));
+            caller.start();
+            caller.interrupt();
+            caller.join();
+            loop.poll();
+        }
+        assertThat(made).hasValue(0);
+    }
+
+    @Test
+    void whatWasMadeForACallerThatGaveUpMeanwhileIsGivenBack() throws Exception {
+        var begun = new CountDownLatch(1);
+        var goOn = new CountDownLatch(1);
+        var givenBack = new CompletableFuture<String>();
+        try (var loop = OwnerLoop.threaded("loop", LONG)) {
+            var caller =
+                    Thread.ofPlatform()
+                            .start(() ->
+                                    loop.make(
+                                            "work",
+                                            () -> {
+                                                begun.countDown();
+                                                try {
+                                                    goOn.await();
+                                                } catch (InterruptedException e) {
+                                                    throw new AssertionError(e);
+                                                }
+                                                return "memory";
+                                            },
+                                            givenBack::complete));
+            begun.await();
+            caller.interrupt();
+            caller.join();
+            goOn.countDown();
+            assertThat(givenBack.get(20, TimeUnit.SECONDS)).isEqualTo("memory");
+        }
+    }
+
+    /// A registration is given back also when the thread that does so is interrupted.
+    @Test
+    void aCallIsMadeThoughItsCallerHasGivenUp() throws Exception {
+        var made = new AtomicInteger();
+        try (var loop = OwnerLoop.ofCaller("loop", LONG)) {
+            var caller =
+                    Thread.ofPlatform().unstarted(() -> loop.call("work", made::incrementAndGet));
+            caller.start();
+            caller.interrupt();
+            caller.join();
+            loop.poll();
+        }
+        assertThat(made).hasValue(1);
     }
 
     /// Checking for cancelled posts takes longer the more posts are waiting. On a busy host the

@@ -71,13 +71,17 @@ final class TestBackend implements TransferBackendProvider {
         REFUSED,
         FAILED,
         FAILED_LATE,
-        ANSWER_LOST
+        ANSWER_LOST,
+        NO_MEMORY
     }
 
     static final Failure LOST = new Failure(ErrorCode.PEER_LOST, "connection reset");
     private static final Executor LATER =
             CompletableFuture.delayedExecutor(1, TimeUnit.MILLISECONDS);
     final AtomicInteger open = new AtomicInteger();
+
+    /// Closes of prepared lists fail, though they close them.
+    volatile boolean refuseListClose;
 
     /// Prepared lists that are not closed.
     final AtomicInteger lists = new AtomicInteger();
@@ -193,12 +197,12 @@ final class TestBackend implements TransferBackendProvider {
 
         @Override
         public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
-            return new Handle(whole.prepare(peer, descriptors), lists);
+            return new Handle(whole.prepare(peer, descriptors));
         }
 
         @Override
         public Prepared select(Prepared all, int[] indices) {
-            return new Handle(whole.select(Handle.open(all), indices), lists);
+            return new Handle(whole.select(Handle.open(all), indices));
         }
 
         @Override
@@ -219,6 +223,9 @@ final class TestBackend implements TransferBackendProvider {
             if (refusing || fault == Fault.REFUSED) {
                 throw new KvFerryException(refuseSubmit, "refused by the test");
             }
+            if (fault == Fault.NO_MEMORY) {
+                throw new OutOfMemoryError("thrown by the test");
+            }
             if (failure.isPresent()) {
                 return new Failing(failure.get(), quiesced);
             }
@@ -226,7 +233,7 @@ final class TestBackend implements TransferBackendProvider {
                 case FAILED -> new Failing(LOST, CompletableFuture.completedFuture(null));
                 case FAILED_LATE -> new Failing(LOST, CompletableFuture.runAsync(() -> {}, LATER));
                 case ANSWER_LOST -> new AnswerLost(whole.submit(request));
-                case NONE, REFUSED ->
+                case NONE, REFUSED, NO_MEMORY ->
                         loseAnswers ? new AnswerLost(whole.submit(request)) : whole.submit(request);
             };
         }
@@ -264,10 +271,12 @@ final class TestBackend implements TransferBackendProvider {
     }
 
     /// A prepared list whose handles are gone once it is closed, as those of a native library are.
-    private record Handle(Prepared list, AtomicBoolean closed, AtomicInteger lists)
-            implements Prepared {
-        Handle(Prepared list, AtomicInteger lists) {
-            this(list, new AtomicBoolean(), lists);
+    private final class Handle implements Prepared {
+        private final Prepared list;
+        private final AtomicBoolean closed = new AtomicBoolean();
+
+        Handle(Prepared list) {
+            this.list = list;
             lists.incrementAndGet();
         }
 
@@ -297,6 +306,9 @@ final class TestBackend implements TransferBackendProvider {
                 lists.decrementAndGet();
             }
             list.close();
+            if (refuseListClose) {
+                throw new KvFerryException(ErrorCode.CLOSED, "thrown by the test");
+            }
         }
     }
 
