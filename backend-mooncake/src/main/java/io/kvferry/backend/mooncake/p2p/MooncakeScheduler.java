@@ -171,28 +171,46 @@ final class MooncakeScheduler implements SchedulerConnector {
                 && !(load.isEmpty() && tracked.promised)) {
             tracked.pulled = true;
             var source = tracked.source.get();
-            pulls.add(
-                    load.isEmpty()
-                            ? release(request, source)
-                            : pull(request, source, blocks, load));
+            boolean tail = endsWithPrompt(request, load);
+            if (!load.isEmpty()) {
+                pulls.add(pull(request, source, blocks, load, tail));
+            }
+            if (load.isEmpty() || !tail) {
+                pulls.add(release(request, source)); // the prefiller must not wait for us
+            }
         }
     }
 
+    /// Whether the load ends with the prompt's last block in every group. The wire has no way to
+    /// ask for a piece in the middle, as a composite requests it to fill a gap that another
+    /// connector left.
+    private boolean endsWithPrompt(RequestView request, LoadAssignment load) {
+        for (var group : context.engine().cache().groups()) {
+            int tokens = group.blockTokens();
+            if (Math.ceilDiv(load.toToken(), tokens)
+                    != Math.ceilDiv(request.promptTokenCount(), tokens)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     private MooncakePlan.Pull pull(
-            RequestView request, Source source, BlockTable blocks, LoadAssignment load) {
+            RequestView request,
+            Source source,
+            BlockTable blocks,
+            LoadAssignment load,
+            boolean tail) {
         var groups = new ArrayList<int[]>();
         long bytes = 0;
-        boolean tail = true;
         for (var group : context.engine().cache().groups()) {
             int first = load.fromToken() / group.blockTokens();
             int end = Math.ceilDiv(load.toToken(), group.blockTokens());
-            tail &= end == Math.ceilDiv(request.promptTokenCount(), group.blockTokens());
             int[] ids = tail(blocks, group.index(), first, end);
             groups.add(ids);
             bytes += ids.length * group.blockBytes() * group.layers().size();
         }
-        // The wire has no way to ask for a piece in the middle; without an address the worker
-        // reports the failure.
+        // Without an address the worker reports the failure.
         var address = tail ? source.bootstrap() : "(none: only the end of a prompt can be fetched)";
         return new MooncakePlan.Pull(
                 load.id(),

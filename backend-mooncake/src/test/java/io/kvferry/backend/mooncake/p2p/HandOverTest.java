@@ -21,7 +21,9 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -100,6 +102,24 @@ class HandOverTest {
             d.beginDecode(d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x")), 64);
             assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
             assertThat(d.results).isEmpty();
+        }
+    }
+
+    /// A composite asks for a piece in the middle where another connector left a gap.
+    @Test
+    void aLoadThatIsNotTheEndOfThePromptFailsAndFreesThePrefiller() {
+        try (var p = prefiller(Shape.SMALL, Map.of());
+                var d = decoder(Shape.SMALL, Map.of())) {
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
+            var target = d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x"));
+            d.scheduler.onRequest(target);
+            assertThat(d.scheduler.lookup(target, 16)).isInstanceOf(LookupResult.Hit.class);
+            var gap = new LoadAssignment(TransferId.load(target.id(), 0), 16, 32, LoadMode.ASYNC);
+            d.scheduler.onAllocated(target, target.table(), gap);
+            d.step();
+            assertThat(d.await(gap.id())).isNotInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
+            d.assertUntouched(target);
         }
     }
 

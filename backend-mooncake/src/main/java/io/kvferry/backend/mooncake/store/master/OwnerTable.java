@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.master;
 
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.toolkit.bounded.RecentMap;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -28,6 +29,11 @@ final class OwnerTable {
     private final long started;
     private final long life = new SecureRandom().nextLong() | 1;
     private final Map<String, Entry> bySegment = new LinkedHashMap<>();
+
+    /// Lives that said that they end. A report sent before may be read after that, on another
+    /// connection.
+    private final Map<ListedOwner, Boolean> left = new RecentMap<>(MOST_OWNERS);
+
     private long version = 1;
     private boolean whole;
     private long refused;
@@ -64,13 +70,17 @@ final class OwnerTable {
     /// An owner is there, for the first time or still.
     ///
     /// @return SEGMENT_NOT_FOUND when it is forgotten; SEGMENT_ALREADY_EXISTS when a later life of
-    ///   it is listed, or another owner under the same name or address; BUFFER_OVERFLOW when there
-    ///   are too many
+    ///   it is listed, or another owner under the same name or address, or when this life has left;
+    ///   BUFFER_OVERFLOW when there are too many
     synchronized StoreCode register(ListedOwner owner) {
         expire();
         if (forgotten.refuses(owner)) {
             refused++;
             return StoreCode.SEGMENT_NOT_FOUND;
+        }
+        if (left.containsKey(owner)) {
+            refused++;
+            return StoreCode.SEGMENT_ALREADY_EXISTS;
         }
         var old =
                 bySegment.values().stream().map(Entry::owner).filter(owner::takesPlaceOf).toList();
@@ -97,8 +107,10 @@ final class OwnerTable {
         return StoreCode.OK;
     }
 
-    /// An owner reports that it stops. Ignored if another owner has replaced it.
+    /// An owner reports that it stops: this life of it is not listed again. Another owner that has
+    /// replaced it stays.
     synchronized void leave(ListedOwner owner) {
+        left.put(owner, true);
         Entry known = bySegment.get(owner.segment());
         if (known != null && known.owner.equals(owner)) {
             bySegment.remove(owner.segment());

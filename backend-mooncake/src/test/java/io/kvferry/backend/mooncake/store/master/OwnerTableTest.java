@@ -112,6 +112,18 @@ class OwnerTableTest {
         assertThat(table.expired()).isZero();
     }
 
+    /// Reports come on connections of their own, so the last may be read after the goodbye.
+    @Test
+    void aLifeThatHasLeftIsNotListedAgain() {
+        var owner = owner(1, 5);
+        table.leave(owner);
+        assertThat(table.register(owner)).isEqualTo(StoreCode.SEGMENT_ALREADY_EXISTS);
+        assertThat(table.snapshot().owners()).isEmpty();
+        assertThat(table.register(owner(1, 4)))
+                .as("another life, though its clock was set back")
+                .isEqualTo(StoreCode.OK);
+    }
+
     @Test
     void theListIsWholeWhenEveryOwnerHadItsTime() {
         var first = table.snapshot();
