@@ -27,6 +27,11 @@ class DiskConnectorTckTest {
 
         abstract Map<String, Object> more();
 
+        /// Once is enough: every copy of the plugin would take seconds for it.
+        boolean rehearses() {
+            return false;
+        }
+
         @Override
         protected KvConnectorProvider provider() {
             return held.<KvConnectorProvider>map(disk -> disk)
@@ -38,6 +43,7 @@ class DiskConnectorTckTest {
             var options = new HashMap<String, Object>(more());
             options.put("shared_storage_path", folder.resolve("kv").toString());
             options.put("reserve", 0);
+            options.put("rehearsal", rehearses());
             options.put("suppression", "200ms"); // tests wait for a failed block to be found again
             return options;
         }
@@ -110,6 +116,11 @@ class DiskConnectorTckTest {
         @Override
         Map<String, Object> more() {
             return Map.of();
+        }
+
+        @Override
+        boolean rehearses() {
+            return true;
         }
     }
 

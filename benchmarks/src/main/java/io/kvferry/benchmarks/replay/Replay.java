@@ -63,7 +63,7 @@ final class Replay {
     private static String config(Path folder, int capacity, BlockCut cut, int requests) {
         return """
         {"kv_connector": "DiskConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config":
-         {"path": "%2$s", "capacity": %3$d, "reserve": 0, "run_blocks": %4$d, "recency": "%1$dms", "scan_interval": "%1$dms"}}\
+         {"path": "%2$s", "capacity": %3$d, "reserve": 0, "rehearsal": false, "run_blocks": %4$d, "recency": "%1$dms", "scan_interval": "%1$dms"}}\
         """
                 .formatted(
                         Math.max(20, requests * cut.millis() / 60),

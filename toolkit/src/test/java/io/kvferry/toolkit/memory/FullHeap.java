@@ -181,7 +181,7 @@ public final class FullHeap {
             try {
                 ballast.add(new byte[piece - ARRAY_HEADER]);
             } catch (OutOfMemoryError _) {
-                piece /= 16; // each failure costs two collections
+                piece /= 256; // each failure costs two collections
             }
         }
         try {

@@ -66,6 +66,8 @@ final class ReplayChild {
                         Long.parseLong(args[1]),
                         "reserve",
                         0,
+                        "rehearsal",
+                        false,
                         "run_blocks",
                         RUN,
                         "recency",

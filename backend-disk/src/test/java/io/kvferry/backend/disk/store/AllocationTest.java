@@ -38,7 +38,6 @@ import java.util.concurrent.locks.LockSupport;
 @Tag("optimized")
 class AllocationTest {
     private static final int BLOCKS = 32;
-    private static final int SAMPLES = 100;
 
     /// Limit for a store without a fleet key; one object per call would exceed it. In C1-compiled
     /// code every call into libc allocates 40 bytes: the JDK's `checkCaptureSegment` slices the
@@ -156,10 +155,7 @@ class AllocationTest {
         double least = Double.MAX_VALUE;
         var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         var patience = Deadline.in(StoreDriver.PATIENCE.multipliedBy(2));
-        for (int i = 0; least > 0 && (i < SAMPLES || least > limit); i++) {
-            if (patience.passed()) {
-                break;
-            }
+        while (least > limit && !patience.passed()) {
             long before = threads.getTotalThreadAllocatedBytes();
             sample.run();
             least =

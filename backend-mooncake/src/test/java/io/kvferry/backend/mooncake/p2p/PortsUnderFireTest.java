@@ -134,7 +134,7 @@ class PortsUnderFireTest {
     @Test
     @Timeout(300)
     void handOversGoOnWhilePortsAreUnderFire() throws Exception {
-        run(new Fire(400, 1, 60, 20, 200, Duration.ofMillis(200), 11), Map.of(), Optional.empty());
+        run(new Fire(400, 1, 30, 10, 200, Duration.ofMillis(200), 11), Map.of(), Optional.empty());
     }
 
     @Test

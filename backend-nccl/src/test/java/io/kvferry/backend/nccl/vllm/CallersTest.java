@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 
 class CallersTest {
     private static final String IDENTITY = "127.0.0.1:9";
-    private static final int ROUNDS = 20_000;
+    private static final int ROUNDS = 5_000;
 
     private static SideChannel.Asker asker() {
         return new SideChannel.Asker() {

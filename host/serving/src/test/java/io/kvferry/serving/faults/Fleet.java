@@ -116,7 +116,8 @@ final class Fleet implements AutoCloseable {
                 .put("bootstrap_port", bootstrap)
                 .put("abort_request_timeout", "3s")
                 .put("connector_timeout", "3s")
-                .put("transfer_timeout", "5s");
+                .put("transfer_timeout", "5s")
+                .put("rehearsal", false);
         children.addObject()
                 .put("kv_connector", "DiskConnector")
                 .put("kv_role", "kv_both")
@@ -126,7 +127,8 @@ final class Fleet implements AutoCloseable {
                 .put("reserve", "0")
                 .put("io_timeout", "2s")
                 .put("lease", "5s")
-                .put("scan_interval", "1s");
+                .put("scan_interval", "1s")
+                .put("rehearsal", false);
         return Json.text(config);
     }
 
