@@ -35,6 +35,7 @@ import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
@@ -105,21 +106,41 @@ public final class EmbeddedStore implements AutoCloseable {
     }
 
     static EmbeddedStore open(StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
-        var store = new EmbeddedStore(config, segments, tier);
+        return open(config, segments, tier, Thread.ofPlatform().daemon().factory());
+    }
+
+    /// @param threads makes the threads of the store, which names them
+    static EmbeddedStore open(
+            StoreConfig config,
+            SegmentTable segments,
+            @Nullable DiskTier tier,
+            ThreadFactory threads) {
+        EmbeddedStore store = null;
         boolean done = false;
         try {
+            store = new EmbeddedStore(config, segments, tier);
             store.offloads.recover(store.identities::intern, store.puts::recovered);
+            if (config.tick().isPositive()) {
+                store.start(threads);
+            }
             done = true;
+            return store;
         } finally {
-            if (!done && tier != null) {
-                tier.close();
+            if (!done) {
+                if (store != null) {
+                    store.close();
+                } else if (tier != null) {
+                    tier.close();
+                }
             }
         }
-        if (config.tick().isPositive()) {
-            store.offloads.start();
-            Thread.ofPlatform().daemon().name("kvferry-store").start(new LastingLoop(store::work));
-        }
-        return store;
+    }
+
+    private void start(ThreadFactory threads) {
+        offloads.start(threads);
+        Thread thread = threads.newThread(new LastingLoop(this::work));
+        thread.setName("kvferry-store");
+        thread.start();
     }
 
     /// Tells this store from every other, also from those of other processes.
@@ -390,12 +411,15 @@ public final class EmbeddedStore implements AutoCloseable {
         if (!closed) {
             closed = true;
             stop.countDown();
-            offloads.close();
-            segments.close();
-            unmount(segments.all());
-            objects.forEach(object -> objects.erase(object)); // those on disk
-            if (tier != null) {
-                tier.close();
+            try {
+                offloads.close();
+                segments.close();
+                unmount(segments.all());
+                objects.forEach(object -> objects.erase(object)); // those on disk
+            } finally {
+                if (tier != null) {
+                    tier.close(); // in any case: its folder would stay locked
+                }
             }
         }
     }

@@ -30,7 +30,7 @@ public final class EmbeddedStores {
     private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStores.class);
     private static final Map<String, Shared> STORES = new HashMap<>();
 
-    /// How long a user waits for another one that is opening the same store.
+    /// How long a user waits while the same store is being opened or closed.
     private static final long OPENING_SECONDS = 120;
 
     private EmbeddedStores() {}
@@ -40,7 +40,12 @@ public final class EmbeddedStores {
         final long bytes;
         final StoreConfig config;
         final Optional<TierConfig> tier;
+        final CompletableFuture<Boolean> closed = new CompletableFuture<>();
         int users;
+
+        /// Whether it takes no more users. It stays known until it is closed: until then its disk
+        /// tier has the folder.
+        boolean closing;
 
         /// Differs for every time that the store is left by its last user.
         long departure;
@@ -49,11 +54,6 @@ public final class EmbeddedStores {
             this.bytes = bytes;
             this.config = config;
             this.tier = tier;
-        }
-
-        /// Closes the store, or sees to it that it is closed when it has been opened.
-        void close() {
-            store.thenAccept(EmbeddedStore::close);
         }
     }
 
@@ -71,7 +71,7 @@ public final class EmbeddedStores {
     ///
     /// @param linger how long the store stays when nobody uses it any more
     /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no memory for it,
-    ///   [ErrorCode#TIMEOUT] when another user has been opening it for two minutes
+    ///   [ErrorCode#TIMEOUT] when it has been closing, or another user opening it, for two minutes
     public static Use use(
             String name, String segment, long bytes, StoreConfig config, Duration linger) {
         return use(name, segment, bytes, config, linger, Optional.empty());
@@ -88,16 +88,9 @@ public final class EmbeddedStores {
             StoreConfig config,
             Duration linger,
             Optional<TierConfig> tier) {
-        Shared shared;
-        boolean first;
-        synchronized (STORES) {
-            Shared known = STORES.get(name);
-            first = known == null;
-            shared = known == null ? new Shared(bytes, config, tier) : known;
-            STORES.putIfAbsent(name, shared);
-            shared.users++;
-        }
-        if (first) {
+        var wanted = new Shared(bytes, config, tier);
+        Shared shared = join(name, wanted);
+        if (shared == wanted) {
             open(name, shared, segment);
         } else {
             warnOfDifferences(name, shared, bytes, config, tier);
@@ -111,6 +104,42 @@ public final class EmbeddedStores {
             if (!opened) {
                 leave(name, shared, linger);
             }
+        }
+    }
+
+    /// Adds a user to the store that is known, or to `wanted`, which is known then. A store that is
+    /// closing is waited for.
+    private static Shared join(String name, Shared wanted) {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(OPENING_SECONDS);
+        while (true) {
+            Shared known;
+            synchronized (STORES) {
+                known = STORES.get(name);
+                if (known == null || !known.closing) {
+                    Shared joined = known == null ? wanted : known;
+                    STORES.putIfAbsent(name, joined);
+                    joined.users++;
+                    return joined;
+                }
+            }
+            awaitClosed(name, known, end - System.nanoTime());
+        }
+    }
+
+    private static void awaitClosed(String name, Shared shared, long nanos) {
+        try {
+            var _ = shared.closed.get(nanos, TimeUnit.NANOSECONDS);
+        } catch (ExecutionException e) {
+            throw new IllegalStateException("never completed so", e);
+        } catch (TimeoutException e) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "store " + name + " is not closed after " + OPENING_SECONDS + " s",
+                    e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while store " + name + " was closed", e);
         }
     }
 
@@ -153,12 +182,15 @@ public final class EmbeddedStores {
             LOG.info("store {}: {} bytes in segment {}", name, shared.bytes, segment);
             shared.store.complete(store);
         } catch (RuntimeException | Error e) {
-            synchronized (STORES) {
-                STORES.remove(name, shared); // the next one tries again
-            }
-            shared.store.completeExceptionally(e);
-            if (store != null) {
-                store.close();
+            try {
+                if (store != null) {
+                    store.close();
+                }
+            } finally {
+                synchronized (STORES) {
+                    STORES.remove(name, shared); // the next one tries again
+                }
+                shared.store.completeExceptionally(e);
             }
         }
     }
@@ -229,20 +261,39 @@ public final class EmbeddedStores {
         CompletableFuture.delayedExecutor(linger.toNanos(), TimeUnit.NANOSECONDS)
                 .execute(() -> {
                     synchronized (STORES) {
-                        if (shared.users > 0 || shared.departure != departure) {
+                        if (shared.users > 0 || shared.departure != departure || shared.closing) {
                             return;
                         }
-                        STORES.remove(name, shared);
+                        shared.closing = true;
                     }
-                    shared.close();
+                    close(name, shared);
                 });
+    }
+
+    /// Closes the store, or sees to it that it is closed when it has been opened. Called once,
+    /// after [Shared#closing] has been set.
+    private static void close(String name, Shared shared) {
+        shared.store.whenComplete((store, _) -> {
+            try {
+                if (store != null) {
+                    store.close();
+                }
+            } catch (RuntimeException | Error e) {
+                LOG.error("store {} did not close properly", name, e);
+            } finally {
+                synchronized (STORES) {
+                    STORES.remove(name, shared);
+                }
+                shared.closed.complete(true);
+            }
+        });
     }
 
     /// A store that is open, for inspection.
     public static Optional<EmbeddedStore> find(String name) {
         synchronized (STORES) {
             Shared shared = STORES.get(name);
-            return shared == null || !shared.store.isDone()
+            return shared == null || shared.closing || !shared.store.isDone()
                     ? Optional.empty()
                     : Optional.of(shared.store.join());
         }
@@ -253,10 +304,12 @@ public final class EmbeddedStores {
     public static void closeNow(String name) {
         Shared shared;
         synchronized (STORES) {
-            shared = STORES.remove(name);
+            shared = STORES.get(name);
+            if (shared == null || shared.closing) {
+                return;
+            }
+            shared.closing = true;
         }
-        if (shared != null) {
-            shared.close();
-        }
+        close(name, shared);
     }
 }

@@ -11,6 +11,8 @@ import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.backend.mooncake.store.remote.OwnerLink.Session;
 import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
 import io.kvferry.backend.mooncake.store.remote.StoreQuestions.Answer;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -100,9 +102,14 @@ public final class RemoteStore implements Store {
         return known == null ? startMoving() : known;
     }
 
+    /// @throws KvFerryException [ErrorCode#CLOSED] after [#close], which would not see the engine
     private synchronized Moving startMoving() {
         Moving known = moving;
         if (known == null) {
+            if (closed) {
+                throw new KvFerryException(
+                        ErrorCode.CLOSED, "the user of the store has been closed");
+            }
             UserEngine engine = shared.map(Supplier::get).orElseGet(() -> UserEngine.start(config));
             known =
                     new Moving(
@@ -125,6 +132,9 @@ public final class RemoteStore implements Store {
 
     @Override
     public int register(MemorySegment memory) {
+        if (closed) {
+            return StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number();
+        }
         return memory.isNative()
                 ? moving().memory().add(memory)
                 : StoreCode.INVALID_PARAMS.number();
@@ -132,7 +142,8 @@ public final class RemoteStore implements Store {
 
     @Override
     public int unregister(MemorySegment memory) {
-        return moving().memory().remove(memory);
+        Moving known = moving; // without an engine nothing is registered
+        return known == null ? StoreCode.INVALID_PARAMS.number() : known.memory().remove(memory);
     }
 
     @Override
@@ -334,7 +345,7 @@ public final class RemoteStore implements Store {
     /// Objects of a tenant whose keys begin with `beginning`, of any model and layout.
     ///
     /// @param most how many are listed
-    /// @throws io.kvferry.spi.KvFerryException when the owner does not answer
+    /// @throws KvFerryException when the owner does not answer
     public List<StoredKey> list(String tenant, String beginning, int most) {
         return StoredKey.list(link, config, tenant, beginning, most);
     }

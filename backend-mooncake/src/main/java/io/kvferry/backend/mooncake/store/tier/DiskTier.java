@@ -20,6 +20,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntPredicate;
 import java.util.function.UnaryOperator;
@@ -46,7 +48,11 @@ public final class DiskTier implements AutoCloseable {
 
     private @Nullable BucketWriter writer;
     private @Nullable BucketWriter hanging;
-    private volatile boolean closed;
+    private final AtomicBoolean closed = new AtomicBoolean();
+
+    /// The open tier, and each write that is under way. The last one to end closes the folder,
+    /// whose lock keeps other stores out until then.
+    private final AtomicInteger folderUsers = new AtomicInteger(1);
 
     private DiskTier(
             TierConfig config,
@@ -154,14 +160,27 @@ public final class DiskTier implements AutoCloseable {
     ///   written
     public int write(
             List<BucketSource> sources, IntPredicate wanted, List<@Nullable DiskObject> objects) {
-        writing.lock();
+        if (folderUsers.getAndUpdate(users -> users == 0 ? 0 : users + 1) == 0) {
+            return -Errno.ECANCELED;
+        }
         try {
-            return closed ? -Errno.ECANCELED : writeNow(sources, wanted, objects);
-        } finally {
-            writing.unlock();
-            if (closed) {
-                closeWriter(); // who closed the tier may have found it in use
+            writing.lock();
+            try {
+                return closed.get() ? -Errno.ECANCELED : writeNow(sources, wanted, objects);
+            } finally {
+                writing.unlock();
+                if (closed.get()) {
+                    closeWriter(); // who closed the tier may have found it in use
+                }
             }
+        } finally {
+            leaveFolder();
+        }
+    }
+
+    private void leaveFolder() {
+        if (folderUsers.decrementAndGet() == 0) {
+            folder.close();
         }
     }
 
@@ -352,14 +371,19 @@ public final class DiskTier implements AutoCloseable {
     }
 
     /// Ends reads and writes. Where the disk hangs, its threads are left to themselves. A bucket
-    /// that is being written is written to its end.
+    /// that is being written is written to its end; no other store can open the folder before.
     @Override
     public void close() {
-        closed = true;
-        reads.endReading();
-        closeWriter();
-        reads.close();
-        folder.close();
+        if (closed.getAndSet(true)) {
+            return;
+        }
+        try {
+            reads.endReading();
+            closeWriter();
+            reads.close();
+        } finally {
+            leaveFolder();
+        }
     }
 
     /// Closes the writer, unless a write is under way, which closes it at its end.

@@ -21,6 +21,7 @@ import io.kvferry.backend.mooncake.te.EngineRequest;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
@@ -43,6 +44,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -387,6 +392,73 @@ class RemoteStoreTest {
         var store = RemoteStore.open(patient(owner.address(), secret), StoreContract.ONE, false);
         open.add(store);
         return store;
+    }
+
+    @Test
+    void afterCloseNoEngineIsStarted() throws IOException {
+        var engines = new AtomicInteger();
+        var config = patient("127.0.0.1:" + freePort(), Optional.empty());
+        var store =
+                RemoteStore.open(
+                        config,
+                        StoreContract.ONE,
+                        false,
+                        () -> {
+                            engines.incrementAndGet();
+                            return UserEngine.start(config);
+                        });
+        store.close();
+        assertThat(store.register(value))
+                .isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
+        assertThat(store.unregister(value)).isEqualTo(StoreCode.INVALID_PARAMS.number());
+        assertThat(put(store, "k")).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
+        assertThat(get(store, "k")).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
+        assertThat(engines).hasValue(0);
+    }
+
+    /// A put waits for the engine that a registration starts. That fails, after the store has been
+    /// closed.
+    @Test
+    void aCallThatCloseOvertakesStartsNoEngine() throws Exception {
+        var config = patient(owner().address(), Optional.empty());
+        var starting = new CountDownLatch(1);
+        var go = new CountDownLatch(1);
+        var engines = new AtomicInteger();
+        var store =
+                RemoteStore.open(
+                        config,
+                        StoreContract.ONE,
+                        false,
+                        () -> {
+                            if (engines.incrementAndGet() > 1) {
+                                return UserEngine.start(config);
+                            }
+                            starting.countDown();
+                            await("go", () -> go.getCount() == 0);
+                            throw new KvFerryException(ErrorCode.NO_MEMORY, "says the test");
+                        });
+        open.add(store);
+        await("opened", () -> store.healthCheck() == 0);
+        var registering = new FutureTask<>(() -> store.register(value));
+        var putting = new FutureTask<>(() -> put(store, "k"));
+        Thread.ofPlatform().start(registering);
+        Thread putter = Thread.ofPlatform().unstarted(putting);
+        Thread closer = Thread.ofPlatform().unstarted(store::close);
+        try {
+            assertThat(starting.await(50, TimeUnit.SECONDS)).isTrue();
+            putter.start();
+            await("put waits", () -> putter.getState() == Thread.State.BLOCKED);
+            closer.start();
+            await("close waits", () -> closer.getState() == Thread.State.BLOCKED);
+        } finally {
+            go.countDown();
+        }
+        assertThatThrownBy(() -> registering.get(50, TimeUnit.SECONDS))
+                .hasMessageContaining("says the test");
+        assertThatThrownBy(() -> putting.get(50, TimeUnit.SECONDS))
+                .hasMessageContaining("has been closed");
+        assertThat(closer.join(Duration.ofSeconds(50))).isTrue();
+        assertThat(engines).hasValue(1);
     }
 
     @Test

@@ -13,6 +13,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.Map;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 
 /// Writes what waits in the queue to disk, bucket by bucket, and deletes buckets where they have to
@@ -42,12 +43,11 @@ final class OffloadLoop implements AutoCloseable {
         this.evictor = new DiskEvictor(parts, disk, copies, pause);
     }
 
-    void start() {
-        thread =
-                Thread.ofPlatform()
-                        .daemon()
-                        .name("kvferry-store-offload")
-                        .start(new LastingLoop(this::work));
+    void start(ThreadFactory threads) {
+        Thread started = threads.newThread(new LastingLoop(this::work));
+        started.setName("kvferry-store-offload");
+        started.start();
+        thread = started; // only now: close does not wait for a thread that was refused
     }
 
     private void work() {

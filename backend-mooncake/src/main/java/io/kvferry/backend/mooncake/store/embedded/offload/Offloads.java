@@ -11,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ThreadFactory;
 import java.util.function.UnaryOperator;
 
 /// Writes objects to the disk tier, when their put ends or when they are evicted from memory. An
@@ -28,9 +29,9 @@ public final class Offloads implements AutoCloseable {
     }
 
     /// Starts the thread that writes; without it [#step] does.
-    public void start() {
+    public void start(ThreadFactory threads) {
         if (loop != null) {
-            loop.start();
+            loop.start(threads);
         }
     }
 
