@@ -18,6 +18,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
@@ -258,7 +259,8 @@ public final class EmbeddedStores {
 
     private static void closeLater(String name, Shared shared, Duration linger) {
         long departure = ++shared.departure;
-        CompletableFuture.delayedExecutor(linger.toNanos(), TimeUnit.NANOSECONDS)
+        CompletableFuture.delayedExecutor(
+                        linger.toNanos(), TimeUnit.NANOSECONDS, EmbeddedStores::onItsOwnThread)
                 .execute(() -> {
                     synchronized (STORES) {
                         if (shared.users > 0 || shared.departure != departure || shared.closing) {
@@ -268,6 +270,16 @@ public final class EmbeddedStores {
                     }
                     close(name, shared);
                 });
+    }
+
+    /// Closing takes seconds where the disk is slow, and the common pool has one thread on two
+    /// processors, which belongs to everybody.
+    private static void onItsOwnThread(Runnable task) {
+        try {
+            Thread.ofPlatform().daemon().name("kvferry-store-close").start(task);
+        } catch (OutOfMemoryError _) { // no more threads
+            ForkJoinPool.commonPool().execute(task);
+        }
     }
 
     /// Closes the store, or sees to it that it is closed when it has been opened. Called once,
