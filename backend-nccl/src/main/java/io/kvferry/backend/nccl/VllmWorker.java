@@ -23,6 +23,8 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.HeapPause;
+import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.net.TroubleReports;
@@ -75,6 +77,8 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
     private final TroubleReports troubles;
 
     VllmWorker(WorkerContext context, TensorLanes lanes) {
+        HeapPause.load();
+        LoopReport.load();
         this.context = context;
         this.troubles =
                 new TroubleReports(
@@ -224,10 +228,11 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
                                 Deadline.in(settings.transferLimit()),
                                 outcome -> {
                                     count(outcome, "p2p_bytes_sent", "p2p_sends_failed");
-                                    if (outcome instanceof Outcome.Failed(var why)) {
-                                        LOG.warn("{} was not put: {}", plan.transfer(), why);
-                                    }
                                     task.ended(outcome);
+                                    if (outcome instanceof Outcome.Failed(var why)) {
+                                        LoopReport.WARN.log(
+                                                LOG, "{} was not put: {}", plan.transfer(), why);
+                                    }
                                 }));
         return task;
     }
@@ -236,10 +241,15 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
         return new Failure(ErrorCode.INVALID_REQUEST, "the peer has no port for this rank");
     }
 
+    /// Counts, unless there is no memory for it: nothing depends on a figure.
     private void count(Outcome outcome, String bytes, String failures) {
-        switch (outcome) {
-            case Outcome.Done(var count) -> outbox.record(Stats.counter(bytes, count));
-            case Outcome.Failed _ -> outbox.count(failures);
+        try {
+            switch (outcome) {
+                case Outcome.Done(var count) -> outbox.record(Stats.counter(bytes, count));
+                case Outcome.Failed _ -> outbox.count(failures);
+            }
+        } catch (OutOfMemoryError _) {
+            Thread.onSpinWait();
         }
     }
 
@@ -263,11 +273,27 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
                 .offer(
                         plan.transfer(),
                         plan.blocks().getFirst(),
-                        outcome -> {
-                            count(outcome, "p2p_bytes_sent", "p2p_sends_failed");
-                            holds.remove(plan.id());
-                            outbox.complete(plan.id(), result(plan.id(), outcome));
-                        });
+                        outcome -> holdEnded(plan.id(), outcome));
+    }
+
+    /// The blocks of the hold are no longer read.
+    void holdEnded(TransferId id, Outcome outcome) {
+        count(outcome, "p2p_bytes_sent", "p2p_sends_failed");
+        holds.remove(id);
+        complete(id, outcome);
+    }
+
+    /// Reports the end of a transfer. Repeats it while there is no memory for it: the exchange
+    /// tells of the end once.
+    private void complete(TransferId id, Outcome outcome) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                outbox.complete(id, result(id, outcome));
+                return;
+            } catch (OutOfMemoryError e) {
+                HeapPause.after(attempt, e);
+            }
+        }
     }
 
     private Completion.Result result(TransferId id, Outcome outcome) {
@@ -315,11 +341,14 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
                                 form.orElseThrow().blocksOf(plan.prompt().tokens()),
                                 plan.blocks().getFirst(),
                                 Deadline.in(settings.receiveLimit()),
-                                outcome -> {
-                                    count(outcome, "p2p_bytes_received_nccl", "p2p_loads_failed");
-                                    loads.remove(plan.id());
-                                    outbox.complete(plan.id(), result(plan.id(), outcome));
-                                }));
+                                outcome -> loadEnded(plan.id(), outcome)));
+    }
+
+    /// The blocks of the load are no longer written.
+    void loadEnded(TransferId id, Outcome outcome) {
+        count(outcome, "p2p_bytes_received_nccl", "p2p_loads_failed");
+        loads.remove(id);
+        complete(id, outcome);
     }
 
     /// A load that may have ended before it was begun. It is cancelled by the step thread alone.

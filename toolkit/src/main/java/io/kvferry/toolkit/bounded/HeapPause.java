@@ -29,6 +29,10 @@ public final class HeapPause {
 
     private HeapPause() {}
 
+    /// Loads this class while memory is available. Else the first pause loads it, and throws where
+    /// there is no memory for that.
+    public static void load() {}
+
     /// Waits until the next attempt is due. Makes no object. An interrupted thread does not wait,
     /// so its attempts follow each other at once.
     ///

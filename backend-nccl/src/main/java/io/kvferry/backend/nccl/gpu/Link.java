@@ -129,8 +129,8 @@ final class Link {
         dialer = true;
         peerPlane = welcome.plane();
         voidDials = welcome.voidDials();
-        join(connection, drawn, welcome.slotBytes());
         try {
+            join(connection, drawn, welcome.slotBytes());
             var id = gpu.library().uniqueId();
             connection.send(new LinkMessage.Identity(id));
             begin(id);
@@ -142,7 +142,11 @@ final class Link {
     /// The peer dialed and was welcomed: this side is rank 1.
     void answered(LinkSocket connection, LinkNonces drawn, long peerSlotBytes) {
         dialer = false;
-        join(connection, drawn, peerSlotBytes);
+        try {
+            join(connection, drawn, peerSlotBytes);
+        } catch (RuntimeException | Error e) { // as in look()
+            fail(Failure.of(e));
+        }
     }
 
     private void join(LinkSocket connection, LinkNonces drawn, long peerSlotBytes) {
@@ -151,17 +155,25 @@ final class Link {
         socket = connection;
         nonces = drawn;
         slotBytes = Math.min(slotBytes, peerSlotBytes);
-        connection.start(
-                message ->
-                        gpu.post(() -> {
-                            connection.heard();
-                            hear(message);
-                        }),
-                failure -> {
-                    links.left(connection);
-                    gpu.post(() -> fail(failure));
-                });
-        links.joined(connection);
+        links.joined(connection); // before it starts: it may end, and leave, at once
+        boolean started = false;
+        try {
+            connection.start(
+                    message ->
+                            gpu.post(() -> {
+                                connection.heard();
+                                hear(message);
+                            }),
+                    failure -> {
+                        links.left(connection);
+                        gpu.post(() -> fail(failure));
+                    });
+            started = true;
+        } finally {
+            if (!started) { // no memory for a thread
+                links.left(connection);
+            }
+        }
     }
 
     private void begin(byte[] id) {

@@ -148,6 +148,11 @@ final class Links {
         sockets.remove(socket);
     }
 
+    /// How many connections have not ended, for tests. Any thread.
+    int connected() {
+        return sockets.size();
+    }
+
     /// Ends the connections, so that the peers hear of it at once. Any thread.
     void disconnect() {
         sockets.forEach(LinkSocket::close);

@@ -275,8 +275,7 @@ public final class EngineCore implements AutoCloseable {
         long pause = 0;
         while (!closed) {
             // One more step after news, since the scheduler half may react to it.
-            boolean news = parts.alarm().rung();
-            parts.alarm().reset();
+            boolean news = parts.alarm().take();
             woken = news;
             boolean due = step();
             try {

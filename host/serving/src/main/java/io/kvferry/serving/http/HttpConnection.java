@@ -217,13 +217,20 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
         body = new ByteArrayOutputStream(0);
         call = now;
         state = State.WORK;
+        boolean ends = false;
         try {
             service.dispatch(now, Objects.requireNonNull(route, "route"));
+            ends = true;
         } catch (HttpProblem problem) {
             // The body was read, so the connection is good for another request.
             service.count(problem.status());
             now.answerWith(problem);
             now.end(true);
+            ends = true;
+        } finally {
+            if (!ends) { // no memory even for the answer: nothing else ends the call
+                now.end(false);
+            }
         }
     }
 

@@ -35,6 +35,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
@@ -81,6 +82,10 @@ public final class HttpService implements AutoCloseable {
     private final ExecutorService executor;
     private final Map<String, Map<String, Route>> routes = new ConcurrentHashMap<>();
     private final Semaphore slots;
+
+    /// Made ahead: a slot that was taken must not wait for memory to be given back.
+    private final Runnable giveSlot;
+
     private final HttpConnections connections;
     private final Set<HttpCall> running = ConcurrentHashMap.newKeySet();
     private final Map<Integer, LongAdder> responses = new ConcurrentHashMap<>();
@@ -160,13 +165,17 @@ public final class HttpService implements AutoCloseable {
     /// @param name what the log and the threads call this service
     /// @throws KvFerryException BAD_CONFIG when the address cannot be bound
     public HttpService(String name, Settings settings) {
+        this(name, settings, Thread.ofVirtual().name("kvferry-http-" + name + "-", 0).factory());
+    }
+
+    /// @param handlers makes the thread of each call
+    HttpService(String name, Settings settings, ThreadFactory handlers) {
         this.name = name;
         this.settings = settings;
         slots = new Semaphore(settings.maxConcurrent());
+        giveSlot = slots::release;
         connections = new HttpConnections(settings.limits());
-        executor =
-                Executors.newThreadPerTaskExecutor(
-                        Thread.ofVirtual().name("kvferry-http-" + name + "-", 0).factory());
+        executor = Executors.newThreadPerTaskExecutor(handlers);
         ThreadFactory threads =
                 Thread.ofPlatform().daemon().name("kvferry-http-" + name + "-io-", 0).factory();
         io = new MultiThreadIoEventLoopGroup(IO_THREADS, threads, NioIoHandler.newFactory());
@@ -342,7 +351,7 @@ public final class HttpService implements AutoCloseable {
 
     /// Starts the handler of a call whose body has been received.
     ///
-    /// @throws HttpProblem 503 when all slots are taken
+    /// @throws HttpProblem 503 when all slots are taken, or when there is no thread for the call
     void dispatch(HttpCall call, Route route) {
         if (route.counted() && !slots.tryAcquire()) {
             throw HttpProblem.of(
@@ -352,11 +361,23 @@ public final class HttpService implements AutoCloseable {
                             + settings.maxConcurrent()
                             + " request slots are taken; try again later");
         }
-        if (route.counted()) {
-            call.holdSlot(slots::release);
-            running.add(call);
+        boolean begun = false;
+        try {
+            if (route.counted()) {
+                call.holdSlot(giveSlot);
+                running.add(call);
+            }
+            executor.execute(() -> work(call, route));
+            begun = true;
+        } catch (RejectedExecutionException | OutOfMemoryError e) {
+            throw HttpProblem.of(
+                    503, "overloaded", "no thread for the request (" + e + "); try again later");
+        } finally {
+            if (!begun && route.counted()) {
+                call.releaseSlot();
+                leave(call);
+            }
         }
-        executor.execute(() -> work(call, route));
     }
 
     private void work(HttpCall call, Route route) {

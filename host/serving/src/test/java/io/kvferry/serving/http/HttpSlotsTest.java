@@ -8,7 +8,9 @@ import org.junit.jupiter.api.Timeout;
 
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 @Timeout(300)
 class HttpSlotsTest {
@@ -16,7 +18,11 @@ class HttpSlotsTest {
     private final CountDownLatch goOn = new CountDownLatch(1);
 
     private HttpService serveOneAtATime() {
-        var service = new HttpService("test", TestClient.loopback(1));
+        return serveOneAtATime(Thread.ofVirtual().factory());
+    }
+
+    private HttpService serveOneAtATime(ThreadFactory handlers) {
+        var service = new HttpService("test", TestClient.loopback(1), handlers);
         service.route("POST", "/quick", call -> call.respondText(200, "text/plain", "done"));
         service.route(
                 "POST",
@@ -79,6 +85,31 @@ class HttpSlotsTest {
                 assertThat(TestClient.postAlone(service.port(), "/quick", "").statusCode())
                         .isEqualTo(200);
             }
+        }
+    }
+
+    @Test
+    void aCallThatGetsNoThreadIsRefusedAndGivesItsSlotBack() throws Exception {
+        var none = new AtomicBoolean();
+        ThreadFactory scarce =
+                work -> {
+                    if (none.get()) {
+                        throw new OutOfMemoryError("no thread, says the test");
+                    }
+                    return Thread.ofVirtual().unstarted(work);
+                };
+        try (var service = serveOneAtATime(scarce)) {
+            none.set(true);
+            for (int i = 0; i < 2; i++) { // the second finds the slot free
+                var refused = TestClient.postAlone(service.port(), "/quick", "body");
+                assertThat(refused.statusCode()).isEqualTo(503);
+                assertThat(refused.headers().firstValue("Retry-After")).isPresent();
+                assertThat(refused.body()).contains("no thread");
+                assertThat(service.runningCalls()).isZero();
+            }
+            none.set(false);
+            assertThat(TestClient.postAlone(service.port(), "/quick", "body").statusCode())
+                    .isEqualTo(200);
         }
     }
 }
