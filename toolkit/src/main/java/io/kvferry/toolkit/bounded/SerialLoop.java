@@ -50,6 +50,7 @@ public final class SerialLoop implements AutoCloseable {
     SerialLoop(ThreadFactory threads, BlockingQueue<Runnable> queue) {
         executor = new ThreadPoolExecutor(1, 1, 0, TimeUnit.SECONDS, queue, threads);
         LoopReport.load();
+        HeapPause.load();
         executor.prestartCoreThread();
     }
 
