@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
@@ -59,18 +60,38 @@ final class LoneRank implements AutoCloseable {
 
     /// @param limit of what the rank waits for; a transfer may take twice as long
     LoneRank(Arena arena, String mode, KvRole role, StagingPool pool, Duration limit) {
-        var names = IntStream.range(0, LAYERS).mapToObj(layer -> "l" + layer).toList();
+        var names = names();
         for (int layer = 0; layer < LAYERS; layer++) {
             var memory = new MemoryRange.Host(arena.allocate(BLOCKS * BLOCK_BYTES, 64));
             regions.add(
                     new KvRegion(
                             names.get(layer), layer, 0, memory, BLOCKS, BLOCK_BYTES, BLOCK_BYTES));
         }
-        var format = new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, BLOCK_BYTES / 32);
+        var options = P2pEngines.options(mode, 0);
+        options.put("data_plane", "tcp");
+        options.put("transfer_timeout", 2 * limit.toMillis() + "ms");
+        for (var each : List.of("receive_timeout", "push_timeout", "staged_timeout")) {
+            options.put(each, limit.toMillis() + "ms");
+        }
+        worker =
+                new P2pNcclConnectorProvider()
+                        .openWorker(context(role, options, RankInfo.SINGLE, P2pEngines.host(pool)));
+        worker.registerRegions(regions);
+        address = P2pWorker.readHandshake(worker.handshake());
+    }
+
+    private static List<String> names() {
+        return IntStream.range(0, LAYERS).mapToObj(layer -> "l" + layer).toList();
+    }
+
+    /// What a rank with the cache of these tests is opened with.
+    static WorkerContext context(
+            KvRole role, Map<String, Object> options, RankInfo rank, HostServices host) {
+        var format = new KvFormat.Heads(DType.UINT8, KvLayout.LBNHC, 1, BLOCK_BYTES / 32);
         var group =
                 new KvCacheGroup(
-                        0, KvCacheGroup.Kind.FULL_ATTENTION, format, names, 16, BLOCK_BYTES);
-        var namespace = new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBHNC, 1, 16, 1, 1, "");
+                        0, KvCacheGroup.Kind.FULL_ATTENTION, format, names(), 16, BLOCK_BYTES);
+        var namespace = new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBNHC, 1, 16, 1, 1, "");
         var engine =
                 new EngineInfo(
                         "m",
@@ -79,25 +100,9 @@ final class LoneRank implements AutoCloseable {
                         1,
                         0,
                         1 + role.ordinal());
-        var options = P2pEngines.options(mode, 0);
-        options.put("data_plane", "tcp");
-        options.put("transfer_timeout", 2 * limit.toMillis() + "ms");
-        for (var each : List.of("receive_timeout", "push_timeout", "staged_timeout")) {
-            options.put(each, limit.toMillis() + "ms");
-        }
         var config = ConnectorConfig.of("P2pNcclConnector", role, role.name(), options);
-        var provider = new P2pNcclConnectorProvider();
-        worker =
-                provider.openWorker(
-                        new WorkerContext(
-                                "p2p",
-                                config,
-                                provider.options().read("test", config.extra()),
-                                engine,
-                                new RankInfo(0, 1, 0, 1, 0, 1),
-                                P2pEngines.host(pool)));
-        worker.registerRegions(regions);
-        address = P2pWorker.readHandshake(worker.handshake());
+        return new WorkerContext(
+                "p2p", config, P2pSettings.SCHEMA.read("test", config.extra()), engine, rank, host);
     }
 
     WorkerStep step(P2pPlan plan) {
