@@ -21,6 +21,7 @@ import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.net.TroubleReports;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.CurveKeys;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -72,23 +73,32 @@ final class P2pWorker implements WorkerConnector {
     /// Of the channel's clock.
     private final TroubleReports troubles;
 
+    /// @param plane closed with the worker, and also when this constructor fails
     P2pWorker(WorkerContext context, DataPlane plane) {
         this.context = context;
-        this.troubles =
-                new TroubleReports(
-                        context.host().events(), context.instance(), context.rank().rank());
-        this.settings = P2pSettings.from(context.options());
         this.plane = plane;
-        this.epoch = context.engine().incarnation();
-        this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
-        this.loop = new SerialLoop(name("control"));
-        this.copies = new SerialLoop(name("copy"));
-        this.channel =
-                new SideChannel(
-                        name("channel"),
-                        settings.secret()
-                                .map(secret ->
-                                        CurveKeys.shared(secret.keyFor("p2p nccl side channel"))));
+        try (var parts = new OpeningParts()) {
+            parts.add(plane, DataPlane::close);
+            this.settings = P2pSettings.from(context.options());
+            this.epoch = context.engine().incarnation();
+            this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
+            this.loop = parts.add(new SerialLoop(name("control")), SerialLoop::close);
+            this.copies = parts.add(new SerialLoop(name("copy")), SerialLoop::close);
+            this.channel =
+                    parts.add(
+                            new SideChannel(
+                                    name("channel"),
+                                    settings.secret()
+                                            .map(secret ->
+                                                    CurveKeys.shared(
+                                                            secret.keyFor(
+                                                                    "p2p nccl side channel")))),
+                            SideChannel::close);
+            this.troubles =
+                    new TroubleReports(
+                            context.host().events(), context.instance(), context.rank().rank());
+            parts.keep();
+        }
     }
 
     @Override

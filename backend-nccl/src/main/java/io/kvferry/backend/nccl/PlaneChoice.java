@@ -14,11 +14,15 @@ import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.CrossMemory;
 import io.kvferry.toolkit.doctor.Machine;
+import io.kvferry.toolkit.recovery.OpeningParts;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Function;
+import java.util.function.Supplier;
 
 /// Chooses the data planes of a worker, by option `data_plane`:
 ///
@@ -51,28 +55,35 @@ final class PlaneChoice {
     /// @param bindHost address that ports listen on
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is required and not available
     static DataPlane open(P2pSettings settings, int rank, String host, String bindHost) {
-        if (settings.dataPlane() == Kind.HOST || settings.dataPlane() == Kind.TCP) {
-            return new JoinedPlane(List.of(openHost(settings, rank, host, bindHost)));
-        }
-        DataPlane nccl;
-        try {
-            nccl = openNccl(settings, rank, host, bindHost);
-        } catch (KvFerryException e) {
-            if (settings.dataPlane() == Kind.NCCL) {
-                throw new KvFerryException(
-                        ErrorCode.BAD_CONFIG, "data_plane is nccl, but " + e.getMessage(), e);
+        return open(
+                settings.dataPlane(),
+                () -> openNccl(settings, rank, host, bindHost),
+                () -> openHost(settings, rank, host, bindHost));
+    }
+
+    /// As [#open(P2pSettings, int, String, String)], of the planes that these open.
+    static DataPlane open(Kind kind, Supplier<DataPlane> ncclPlane, Supplier<DataPlane> hostPlane) {
+        try (var parts = new OpeningParts()) {
+            var planes = new ArrayList<DataPlane>();
+            if (kind == Kind.NCCL || kind == Kind.AUTO) {
+                try {
+                    planes.add(parts.add(ncclPlane.get(), DataPlane::close));
+                } catch (KvFerryException e) {
+                    if (kind == Kind.NCCL) {
+                        throw new KvFerryException(
+                                ErrorCode.BAD_CONFIG,
+                                "data_plane is nccl, but " + e.getMessage(),
+                                e);
+                    }
+                    LOG.info("data plane host: {}", e.getMessage());
+                }
             }
-            LOG.info("data plane host: {}", e.getMessage());
-            return new JoinedPlane(List.of(openHost(settings, rank, host, bindHost)));
-        }
-        if (settings.dataPlane() == Kind.NCCL) {
-            return new JoinedPlane(List.of(nccl));
-        }
-        try {
-            return new JoinedPlane(List.of(nccl, openHost(settings, rank, host, bindHost)));
-        } catch (KvFerryException e) {
-            nccl.close();
-            throw e;
+            if (kind != Kind.NCCL) {
+                planes.add(parts.add(hostPlane.get(), DataPlane::close));
+            }
+            var joined = new JoinedPlane(planes);
+            parts.keep();
+            return joined;
         }
     }
 
@@ -134,14 +145,22 @@ final class PlaneChoice {
         if (!hasJcuda()) {
             throw new KvFerryException(ErrorCode.UNAVAILABLE, "JCuda is not there: " + GET_JCUDA);
         }
-        GpuDriver driver = JcudaDriver.open(rank);
-        try {
-            var library = NcclLibrary.load();
-            LOG.info("{}, NCCL {}", driver.name(), library.versionText());
-            return opener.open(library, driver);
-        } catch (KvFerryException e) {
-            driver.close();
-            throw e;
+        return openOver(
+                JcudaDriver.open(rank),
+                driver -> {
+                    var library = NcclLibrary.load();
+                    LOG.info("{}, NCCL {}", driver.name(), library.versionText());
+                    return opener.open(library, driver);
+                });
+    }
+
+    /// Opens what owns the driver from then on. If that fails, the driver is closed.
+    static <T> T openOver(GpuDriver driver, Function<GpuDriver, T> opener) {
+        try (var parts = new OpeningParts()) {
+            parts.add(driver, GpuDriver::close);
+            var opened = opener.apply(driver);
+            parts.keep();
+            return opened;
         }
     }
 

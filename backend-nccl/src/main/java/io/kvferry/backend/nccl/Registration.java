@@ -7,6 +7,7 @@ import io.kvferry.spi.config.KvRole;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -25,7 +26,11 @@ final class Registration {
     private final P2pSettings.Proxy proxy;
     private final String http;
     private final String zmq;
-    private volatile boolean over;
+
+    /// The last one. Of the channel's clock, as [#over].
+    private Optional<SideChannel.Call> ping = Optional.empty();
+
+    private boolean over;
 
     private Registration(SideChannel channel, P2pSettings.Proxy proxy, String http, String zmq) {
         this.channel = channel;
@@ -46,23 +51,38 @@ final class Registration {
         return registration;
     }
 
-    private void say(byte[] ping) {
+    private void say(byte[] message) {
         if (!over) {
             // It is not answered: the exchange ends by its limit.
-            channel.exchange(
-                    proxy.address().endpoint(),
-                    ping,
-                    PING_LIMIT,
-                    PING_LIMIT,
-                    SideChannel.Turn.SHORT,
-                    new Reply(_ -> {}));
+            ping =
+                    Optional.of(
+                            channel.exchange(
+                                    proxy.address().endpoint(),
+                                    message,
+                                    PING_LIMIT,
+                                    PING_LIMIT,
+                                    SideChannel.Turn.SHORT,
+                                    SideChannel.Carriage.ALONE,
+                                    new Reply(_ -> {})));
         }
     }
 
     /// Waits until the proxy has heard it, for a second at most.
     void end() {
-        over = true;
         var heard = new CountDownLatch(1);
+        channel.after(Duration.ZERO, () -> sayGoodbye(heard));
+        try {
+            var _ = heard.await(2 * GOODBYE_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void sayGoodbye(CountDownLatch heard) {
+        over = true;
+        // Each has a connection of its own: a ping that arrived later would register the engine
+        // again.
+        ping.ifPresent(SideChannel.Call::withdraw);
         channel.exchange(
                 proxy.address().endpoint(),
                 new VllmMessage.Goodbye(http, zmq).encode(),
@@ -81,10 +101,5 @@ final class Registration {
                         heard.countDown();
                     }
                 });
-        try {
-            var _ = heard.await(2 * GOODBYE_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
     }
 }

@@ -28,6 +28,7 @@ import io.kvferry.toolkit.bounded.LoopReport;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.RecentMap;
 import io.kvferry.toolkit.net.TroubleReports;
+import io.kvferry.toolkit.recovery.OpeningParts;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -76,20 +77,23 @@ final class VllmWorker implements WorkerConnector, StepPushes.Pushes {
     /// Of the channel's clock.
     private final TroubleReports troubles;
 
+    /// @param lanes closed with the worker, and also when this constructor fails
     VllmWorker(WorkerContext context, TensorLanes lanes) {
         HeapPause.load();
         LoopReport.load();
         this.context = context;
-        this.troubles =
-                new TroubleReports(
-                        context.host().events(), context.instance(), context.rank().rank());
-        this.settings = P2pSettings.from(context.options());
         this.lanes = lanes;
-        this.gets = settings.sendType() == SendType.GET;
-        int rank = context.rank().rank();
-        this.outbox = new Outbox(rank, context.host()::wake);
-        this.channel = new SideChannel("p2p-channel-" + rank);
-        this.pushes = new StepPushes(settings, this);
+        try (var parts = new OpeningParts()) {
+            parts.add(lanes, TensorLanes::close);
+            this.settings = P2pSettings.from(context.options());
+            this.gets = settings.sendType() == SendType.GET;
+            int rank = context.rank().rank();
+            this.outbox = new Outbox(rank, context.host()::wake);
+            this.channel = parts.add(new SideChannel("p2p-channel-" + rank), SideChannel::close);
+            this.pushes = new StepPushes(settings, this);
+            this.troubles = new TroubleReports(context.host().events(), context.instance(), rank);
+            parts.keep();
+        }
     }
 
     /// What protocol 0 cannot do, at the start.

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
@@ -59,7 +60,7 @@ final class LoneRank implements AutoCloseable {
 
     /// @param limit of what the rank waits for; a transfer may take twice as long
     LoneRank(Arena arena, String mode, KvRole role, StagingPool pool, Duration limit) {
-        var names = layers();
+        var names = names();
         for (int layer = 0; layer < LAYERS; layer++) {
             var memory = new MemoryRange.Host(arena.allocate(BLOCKS * BLOCK_BYTES, 64));
             regions.add(
@@ -72,22 +73,25 @@ final class LoneRank implements AutoCloseable {
         for (var each : List.of("receive_timeout", "push_timeout", "staged_timeout")) {
             options.put(each, limit.toMillis() + "ms");
         }
-        worker = new P2pNcclConnectorProvider().openWorker(context(role, pool, options));
+        worker =
+                new P2pNcclConnectorProvider()
+                        .openWorker(context(role, options, RankInfo.SINGLE, P2pEngines.host(pool)));
         worker.registerRegions(regions);
         address = P2pWorker.readHandshake(worker.handshake());
     }
 
-    private static List<String> layers() {
+    private static List<String> names() {
         return IntStream.range(0, LAYERS).mapToObj(layer -> "l" + layer).toList();
     }
 
-    /// For a worker of such a rank.
-    static WorkerContext context(KvRole role, StagingPool pool, Map<String, Object> options) {
-        var format = new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, BLOCK_BYTES / 32);
+    /// What a rank with the cache of these tests is opened with.
+    static WorkerContext context(
+            KvRole role, Map<String, Object> options, RankInfo rank, HostServices host) {
+        var format = new KvFormat.Heads(DType.UINT8, KvLayout.LBNHC, 1, BLOCK_BYTES / 32);
         var group =
                 new KvCacheGroup(
-                        0, KvCacheGroup.Kind.FULL_ATTENTION, format, layers(), 16, BLOCK_BYTES);
-        var namespace = new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBHNC, 1, 16, 1, 1, "");
+                        0, KvCacheGroup.Kind.FULL_ATTENTION, format, names(), 16, BLOCK_BYTES);
+        var namespace = new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBNHC, 1, 16, 1, 1, "");
         var engine =
                 new EngineInfo(
                         "m",
@@ -98,12 +102,7 @@ final class LoneRank implements AutoCloseable {
                         1 + role.ordinal());
         var config = ConnectorConfig.of("P2pNcclConnector", role, role.name(), options);
         return new WorkerContext(
-                "p2p",
-                config,
-                new P2pNcclConnectorProvider().options().read("test", config.extra()),
-                engine,
-                new RankInfo(0, 1, 0, 1, 0, 1),
-                P2pEngines.host(pool));
+                "p2p", config, P2pSettings.SCHEMA.read("test", config.extra()), engine, rank, host);
     }
 
     WorkerStep step(P2pPlan plan) {

@@ -22,6 +22,8 @@ final class PlayedPlane implements DataPlane {
     /// Of each transfer, before its caller has it; one that this throws for does not begin.
     Consumer<Transfer> onBegin = _ -> {};
 
+    volatile boolean closed;
+
     /// Of the next sending, when it is committed.
     Runnable onCommit = () -> {};
 
@@ -119,5 +121,7 @@ final class PlayedPlane implements DataPlane {
     }
 
     @Override
-    public void close() {}
+    public void close() {
+        closed = true;
+    }
 }

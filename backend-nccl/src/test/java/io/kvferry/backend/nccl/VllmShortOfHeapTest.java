@@ -10,6 +10,7 @@ import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.memory.FullHeap;
@@ -46,7 +47,11 @@ class VllmShortOfHeapTest {
         public static void main(String[] args) throws Exception {
             var nccl = NcclDouble.load(Path.of(args[0]));
             var options = VllmP2p.options("GET", 0, "flash_attn");
-            var context = LoneRank.context(KvRole.CONSUMER, StagingPool.NONE, options);
+            var context = LoneRank.context(
+                            KvRole.CONSUMER,
+                            options,
+                            RankInfo.SINGLE,
+                            P2pEngines.host(StagingPool.NONE));
             var worker = (VllmWorker) new VllmP2p(nccl).openWorker(context);
             var load = TransferId.load("r", 0);
             var hold = TransferId.save("r", 0);

@@ -69,6 +69,7 @@ public final class TensorLanes implements AutoCloseable {
         }
     }
 
+    /// @param driver closed with the lanes; it stays open when this constructor fails
     public TensorLanes(String name, NcclLibrary library, GpuDriver driver, Limits limits) {
         this.name = name;
         this.library = library;
@@ -77,8 +78,16 @@ public final class TensorLanes implements AutoCloseable {
         this.room = new ByteBudget(limits.mostBytes());
         this.loop = new GpuLoop(name, new Duties());
         this.clock = new PlaneClock(name + "-clock");
-        loop.start();
-        clock.every(limits.turn().dividedBy(LOOKS), this::lookAfterLoop);
+        boolean started = false;
+        try {
+            clock.every(limits.turn().dividedBy(LOOKS), this::lookAfterLoop);
+            loop.start(); // last: its thread closes the driver, which is the caller's until then
+            started = true;
+        } finally {
+            if (!started) { // no memory for a thread
+                clock.close();
+            }
+        }
     }
 
     /// What the thread of the GPU does by itself.

@@ -87,7 +87,7 @@ public final class PlanePort implements AutoCloseable {
                 DataSockets.expectConnections(listener);
                 var address = new PeerAddress(host, listener.socket().getLocalPort());
                 return new PlanePort(name, address, listener, clock, visitor);
-            } catch (IOException | IllegalArgumentException e) {
+            } catch (IOException | RuntimeException | Error e) {
                 listener.close();
                 throw e;
             }

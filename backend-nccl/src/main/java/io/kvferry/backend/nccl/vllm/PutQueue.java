@@ -195,16 +195,31 @@ final class PutQueue {
         }
     }
 
+    /// Fails all puts. This thread counts as running until there are none, so that one that is
+    /// added meanwhile is failed too instead of waiting for a thread. Makes no copy: there may be
+    /// no memory for it.
     private void endAll(Failure why) {
-        try {
-            failAll(why);
-        } finally {
-            lock.lock();
+        for (Put put; (put = takeOrStop()) != null; ) {
             try {
-                running = false;
-            } finally {
-                lock.unlock();
+                put.use.fail(why);
+            } catch (RuntimeException | Error e) { // the others must end as well
+                LoopReport.ERROR.log(LOG, "the end of a put to {} was not taken", peer, e);
             }
+        }
+    }
+
+    /// Removes a put; if there is none, the queue has no thread any more.
+    private @Nullable Put takeOrStop() {
+        lock.lock();
+        try {
+            changed.signalAll();
+            if (puts.isEmpty()) {
+                running = false;
+                return null;
+            }
+            return puts.removeFirst();
+        } finally {
+            lock.unlock();
         }
     }
 

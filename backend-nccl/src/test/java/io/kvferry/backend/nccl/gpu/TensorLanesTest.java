@@ -102,6 +102,18 @@ class TensorLanesTest {
         }
     }
 
+    @Test
+    void lanesThatAreNotOpenedLeaveNoThread() {
+        var tooLong = Duration.ofSeconds(Long.MAX_VALUE);
+        var limits = new TensorLanes.Limits(SOON, tooLong, ROOM, 0);
+        assertThatThrownBy(
+                        () -> new TensorLanes("not-opened", nccl.library(), nccl.driver(), limits))
+                .isInstanceOf(ArithmeticException.class);
+        assertThat(Thread.getAllStackTraces().keySet())
+                .extracting(Thread::getName)
+                .noneMatch(name -> name.startsWith("not-opened"));
+    }
+
     private static CompletableFuture<Void> later(Runnable call) {
         return CompletableFuture.runAsync(call, Thread::startVirtualThread);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.vllm;
 
+import static io.kvferry.backend.nccl.vllm.VllmTensors.BLOCKS;
 import static io.kvferry.backend.nccl.vllm.VllmTensors.DIM;
 import static io.kvferry.backend.nccl.vllm.VllmTensors.HEADS;
 import static io.kvferry.backend.nccl.vllm.VllmTensors.LAYERS;
@@ -33,7 +34,10 @@ import java.util.concurrent.locks.LockSupport;
 /// What a prefiller puts to vLLM's decoder.
 class PuttingTest extends ExchangeCase {
     private Ended put(Listener vllm, int... blocks) {
-        var ended = new Ended();
+        return put(new Ended(), vllm, blocks);
+    }
+
+    private Ended put(Ended ended, Listener vllm, int... blocks) {
         var sending =
                 exchange()
                         .put(ID, vllm.address, blocks, Deadline.in(SOON), ended.outcome::complete);
@@ -177,6 +181,30 @@ class PuttingTest extends ExchangeCase {
         sending.abort();
         ended.assertFailed(ErrorCode.CANCELLED);
         assertThat(vllm.asked).isEmpty();
+    }
+
+    /// The thread that sends has failed and ends; it would start no other for a put that comes now.
+    @Test
+    void aPutThatIsAddedWhileTheOthersFailEndsToo() throws Exception {
+        start();
+        var vllm = new Listener();
+        var first = new Ended();
+        var added = new Ended();
+        int noSuchBlock = BLOCKS;
+        var sending =
+                exchange()
+                        .put(
+                                ID,
+                                vllm.address,
+                                new int[] {noSuchBlock},
+                                Deadline.in(SOON),
+                                outcome -> {
+                                    var _ = put(added, vllm, 1);
+                                    first.outcome.complete(outcome);
+                                });
+        sending.available(LAYERS);
+        assertThat(first.outcome()).isInstanceOf(Outcome.Failed.class);
+        assertThat(added.outcome()).isInstanceOf(Outcome.Failed.class);
     }
 
     /// It does not wait for the next one, which would bring a thread.
