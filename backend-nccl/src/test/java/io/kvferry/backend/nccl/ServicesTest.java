@@ -172,6 +172,7 @@ class ServicesTest {
             }
             Thread.currentThread().interrupt();
             copies.close();
+            loop.close();
             service.free();
             assertThat(Thread.interrupted()).isTrue();
             assertThat(last(region, blocks - 1)).isEqualTo((byte) 1);

@@ -3,6 +3,7 @@ package io.kvferry.backend.nccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.engines.P2pEngines;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.spi.Deadline;
@@ -47,7 +48,8 @@ class VllmShortOfHeapTest {
         public static void main(String[] args) throws Exception {
             var nccl = NcclDouble.load(Path.of(args[0]));
             var options = VllmP2p.options("GET", 0, "flash_attn");
-            var context = LoneRank.context(
+            var context =
+                    LoneRank.context(
                             KvRole.CONSUMER,
                             options,
                             RankInfo.SINGLE,

@@ -35,6 +35,7 @@ final class AgentClock {
     static Future<?> after(long nanos, Runnable body) {
         for (int attempt = 1; ; attempt++) {
             try {
+                CLOCK.prestartCoreThread(); // or a task is queued although the call throws
                 return CLOCK.schedule(body, nanos, TimeUnit.NANOSECONDS);
             } catch (OutOfMemoryError e) {
                 HeapPause.after(attempt, e);

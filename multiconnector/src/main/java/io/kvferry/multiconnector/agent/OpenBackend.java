@@ -10,6 +10,7 @@ import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.toolkit.bounded.HeapPause;
 import io.kvferry.toolkit.bounded.LoopReport;
 
 import org.slf4j.Logger;
@@ -116,13 +117,25 @@ final class OpenBackend {
         }
     }
 
-    /// Frees a prepared list: at once, or for a CONFINED backend when its loop comes to it. Never
-    /// waits and never throws, since transfers that end do this in their callbacks.
+    /// Frees a prepared list: at once, or for a CONFINED backend when its loop comes to it. Does
+    /// not wait for the loop and never throws, since transfers that end do this in their callbacks.
+    /// Tried for some seconds where the heap is full.
     void free(Prepared list) {
-        if (loop.isPresent()) {
-            loop.get().release(() -> close(list));
-        } else {
+        if (loop.isEmpty()) {
             close(list);
+            return;
+        }
+        for (int attempt = 1; ; attempt++) {
+            try {
+                loop.get().release(() -> close(list));
+                return;
+            } catch (OutOfMemoryError e) {
+                if (HeapPause.isLast(attempt)) {
+                    LoopReport.WARN.log(LOG, "{}: a prepared list is not closed", name, e);
+                    return;
+                }
+                HeapPause.after(attempt, e);
+            }
         }
     }
 
@@ -161,6 +174,8 @@ final class OpenBackend {
         }
         if (!post.tryNow(patient)) {
             waiting.add(post);
+        }
+        if (!waiting.isEmpty()) {
             retryLater();
         }
         return true;
@@ -170,7 +185,7 @@ final class OpenBackend {
         if (retrying.compareAndSet(false, true)) {
             try {
                 AgentClock.after(RETRY_NANOS, this::retry);
-            } catch (OutOfMemoryError e) { // the next post tries again
+            } catch (OutOfMemoryError e) { // the next post, or the close, tries again
                 retrying.set(false);
                 LoopReport.ERROR.log(LOG, "{}: no room to wait for room", name, e);
             }
@@ -181,7 +196,7 @@ final class OpenBackend {
         try {
             retryWaiting();
         } catch (RuntimeException | Error e) { // none is meant to throw
-            LoopReport.ERROR.log(LOG, "{}: a post failed", name, e);
+            LoopReport.ERROR.log(LOG, "{}: a retry failed", name, e);
         } finally {
             retrying.set(false);
             if (!waiting.isEmpty()) {
@@ -192,15 +207,25 @@ final class OpenBackend {
 
     private void retryWaiting() {
         for (var post = waiting.peek(); post != null; post = waiting.peek()) {
-            if (!post.tryNow(true)) {
+            if (!tried(post, true)) {
                 break;
             }
             waiting.remove(post);
         }
         for (var post : waiting) {
             if (post.isOver() && waiting.remove(post)) {
-                post.tryNow(false);
+                tried(post, false);
             }
+        }
+    }
+
+    /// A post that throws is finished, as in [OwnerLoop].
+    private boolean tried(OwnerLoop.Post post, boolean canWait) {
+        try {
+            return post.tryNow(canWait);
+        } catch (RuntimeException | Error e) { // none is meant to throw
+            LoopReport.ERROR.log(LOG, "{}: a post failed", name, e);
+            return true;
         }
     }
 
@@ -209,6 +234,7 @@ final class OpenBackend {
     private void endWaiting() {
         var limit = Deadline.in(CLOSE_LIMIT);
         while ((retrying.get() || !waiting.isEmpty()) && !limit.passed()) {
+            retryLater();
             LockSupport.parkNanos(this, 100_000);
         }
     }

@@ -22,6 +22,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
@@ -136,6 +137,7 @@ final class OwnerLoop implements AutoCloseable {
     private <T> T ask(String what, Consumer<CompletableFuture<T>> body) {
         var result = new CompletableFuture<T>();
         if (Thread.currentThread().equals(owner)) {
+            runReleases(); // a list that was closed before memory is deregistered
             body.accept(result);
             return result.join();
         }
@@ -162,25 +164,27 @@ final class OwnerLoop implements AutoCloseable {
                             + what
                             + " refused");
         }
-        try {
-            return await(what, result);
-        } finally {
-            result.cancel(false); // does nothing to a result that is there
-        }
+        return await(what, result);
     }
 
+    /// A result that comes while the caller gives up is the caller's: whoever ends `result` first
+    /// decides.
     private <T> T await(String what, CompletableFuture<T> result) {
         try {
             return result.get(callLimit.toNanos(), TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
+            if (!result.cancel(false)) {
+                return ended(result);
+            }
             throw new KvFerryException(
                     ErrorCode.CANCELLED, name + ": interrupted while waiting for " + what, e);
-        } catch (ExecutionException e) {
-            var cause = e.getCause() == null ? e : e.getCause();
-            var failure = Failure.of(cause);
-            throw new KvFerryException(failure.code(), failure.message(), cause);
+        } catch (ExecutionException _) {
+            return ended(result);
         } catch (TimeoutException e) {
+            if (!result.cancel(false)) {
+                return ended(result);
+            }
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,
                     name
@@ -193,6 +197,15 @@ final class OwnerLoop implements AutoCloseable {
                                     : "; the thread that opened the agent must call poll()"),
                     e);
         }
+    }
+
+    private static <T> T ended(CompletableFuture<T> result) {
+        if (result.state() == Future.State.SUCCESS) {
+            return result.resultNow();
+        }
+        var cause = result.exceptionNow();
+        var failure = Failure.of(cause);
+        throw new KvFerryException(failure.code(), failure.message(), cause);
     }
 
     /// Queues `body` for the owner thread; runs it at once when called on the owner thread.

@@ -150,14 +150,17 @@ final class PieceTracker {
     ///
     /// @return whether the pieces in flight must be cancelled
     boolean refused(Failure failure) {
-        return locked(() -> {
+        lock.lock(); // without a lambda: it must count also where the heap is full
+        try {
             flying--;
             if (failure.code() == ErrorCode.BACKPRESSURE) {
                 next--;
                 return false;
             }
             return stoppedBy(new TransferOutcome.Failed(failure));
-        });
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Whether pieces remain but none is in flight, so that no completion will trigger the next
@@ -169,7 +172,14 @@ final class PieceTracker {
     /// Ends the transfer with this outcome because no more pieces can be posted. Ignored while a
     /// piece is in flight: its completion triggers the next post.
     void stuck(TransferOutcome why) {
-        locked(() -> flying == 0 && stoppedBy(why));
+        lock.lock(); // without a lambda, as in `refused`
+        try {
+            if (flying == 0) {
+                stoppedBy(why);
+            }
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// A piece ended.

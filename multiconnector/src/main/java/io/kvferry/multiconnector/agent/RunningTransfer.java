@@ -51,7 +51,7 @@ final class RunningTransfer implements Transfer {
     private static final Logger LOG = LoggerFactory.getLogger(RunningTransfer.class);
 
     /// Made before the heap is full.
-    private static final TransferOutcome NO_MEMORY =
+    static final TransferOutcome NO_MEMORY =
             new TransferOutcome.Failed(
                     new Failure(ErrorCode.INTERNAL, "the agent has no memory to go on with it"));
 
@@ -176,10 +176,14 @@ final class RunningTransfer implements Transfer {
         try {
             tryNext(last);
         } catch (RuntimeException | Error e) { // where the heap is full
-            LoopReport.ERROR.log(LOG, "a transfer cannot go on", e);
-            if (!isInFlight()) {
-                end(NO_MEMORY);
-            }
+            giveUp(e);
+        }
+    }
+
+    private void giveUp(Throwable why) {
+        LoopReport.ERROR.log(LOG, "a transfer cannot go on", why);
+        if (!isInFlight()) {
+            end(NO_MEMORY);
         }
     }
 
@@ -231,6 +235,18 @@ final class RunningTransfer implements Transfer {
 
         @Override
         public boolean tryNow(boolean canWait) {
+            try {
+                return attempt(canWait);
+            } catch (RuntimeException | Error e) { // where the heap is full
+                giveUp(e);
+                return true;
+            }
+        }
+
+        private boolean attempt(boolean canWait) {
+            if (completion.isDone() || isInFlight()) {
+                return true;
+            }
             if (isPromised()) {
                 end(new TransferOutcome.Cancelled());
                 return true;
@@ -366,10 +382,18 @@ final class RunningTransfer implements Transfer {
             } else if (outcome instanceof TransferOutcome.Failed failed) {
                 next(failed.failure());
             } else {
-                announce(attempt, outcome);
+                tryAnnounce(attempt, outcome);
             }
         });
         transfer.quiesced().thenRun(() -> inTime.complete(true));
+    }
+
+    private void tryAnnounce(Attempt attempt, TransferOutcome done) {
+        try {
+            announce(attempt, done);
+        } catch (RuntimeException | Error e) { // where the heap is full
+            giveUp(e);
+        }
     }
 
     /// Notifies the peer that the data is in place.
@@ -377,25 +401,33 @@ final class RunningTransfer implements Transfer {
         var slot = host.slot(attempt.backend());
         boolean accepted =
                 slot.start(() -> {
-                    if (!settle()) {
-                        end(new TransferOutcome.Cancelled());
-                        return;
-                    }
                     try {
-                        slot.backend()
-                                .notify(
-                                        request.remote().peer().orElseThrow(),
-                                        request.notification().orElseThrow());
-                    } catch (RuntimeException | Error e) { // the border to the backend
-                        unsettle();
-                        refused(attempt, Failure.of(e));
-                        return;
+                        sendNotification(slot, attempt, done);
+                    } catch (RuntimeException | Error e) { // where the heap is full
+                        giveUp(e);
                     }
-                    end(done);
                 });
         if (!accepted) {
             refused(attempt, slot.unstarted());
         }
+    }
+
+    private void sendNotification(OpenBackend slot, Attempt attempt, TransferOutcome done) {
+        if (!settle()) {
+            end(new TransferOutcome.Cancelled());
+            return;
+        }
+        try {
+            slot.backend()
+                    .notify(
+                            request.remote().peer().orElseThrow(),
+                            request.notification().orElseThrow());
+        } catch (RuntimeException | Error e) { // the border to the backend
+            unsettle();
+            refused(attempt, Failure.of(e));
+            return;
+        }
+        end(done);
     }
 
     /// Marks the transfer as no longer cancellable.
@@ -422,15 +454,21 @@ final class RunningTransfer implements Transfer {
 
     /// Called when nothing is in flight.
     private void end(TransferOutcome outcome) {
-        complete(outcome);
-        quiesced.complete(null);
+        try {
+            complete(outcome);
+        } finally {
+            quiesced.complete(null);
+        }
     }
 
     /// Completes the transfer; it is quiesced only once the last attempt is, which may still touch
     /// buffers.
     private void end(TransferOutcome outcome, Transfer last) {
-        complete(outcome);
-        Attached.to(last.quiesced(), _ -> quiesced.complete(null));
+        try {
+            complete(outcome);
+        } finally {
+            Attached.to(last.quiesced(), _ -> quiesced.complete(null));
+        }
     }
 
     private void complete(TransferOutcome outcome) {

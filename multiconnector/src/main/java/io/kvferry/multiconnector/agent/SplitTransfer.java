@@ -10,6 +10,10 @@ import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.bounded.LoopReport;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.List;
 import java.util.Optional;
@@ -29,6 +33,8 @@ final class SplitTransfer implements Transfer {
     /// Enough to keep a backend busy while one piece ends and the next is posted; few enough that
     /// one long transfer does not fill the queue that others share.
     static final int IN_FLIGHT = 8;
+
+    private static final Logger LOG = LoggerFactory.getLogger(SplitTransfer.class);
 
     private final OpenBackend slot;
     private final TransferRequest whole;
@@ -69,10 +75,19 @@ final class SplitTransfer implements Transfer {
         }
         var split = new SplitTransfer(slot, request, pieces);
         int first = split.book.claim();
-        var posted = split.post(first);
-        split.follow(first, posted);
-        split.pump();
+        split.begin(first, split.post(first));
         return split;
+    }
+
+    /// Throws nothing: the first piece is in flight, and an exception of [#submit] would say that
+    /// nothing was started. What cannot be followed for want of memory is never quiesced.
+    private void begin(int first, Transfer posted) {
+        try {
+            follow(first, posted);
+            pump();
+        } catch (RuntimeException | Error e) {
+            LoopReport.ERROR.log(LOG, "{}: a piece cannot be followed", slot.name(), e);
+        }
     }
 
     /// Posts what may be posted now.
@@ -88,12 +103,24 @@ final class SplitTransfer implements Transfer {
                 }
                 answered = calls.addAndGet(-answered);
             }
-            park();
         } catch (RuntimeException | Error e) { // where the heap is full
             calls.set(0);
-            book.stuck(new TransferOutcome.Failed(Failure.of(e)));
-            settle();
+            giveUp(e);
+            return;
         }
+        try {
+            park();
+        } catch (RuntimeException | Error e) { // where the heap is full
+            parked.set(false);
+            giveUp(e);
+        }
+    }
+
+    /// Posts no more, unless a piece is in flight: its end triggers the next post.
+    private void giveUp(Throwable why) {
+        LoopReport.ERROR.log(LOG, "{}: no more pieces can be posted", slot.name(), why);
+        book.stuck(RunningTransfer.NO_MEMORY);
+        settle();
     }
 
     private boolean postNext() {

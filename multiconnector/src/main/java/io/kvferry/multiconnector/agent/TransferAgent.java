@@ -325,8 +325,11 @@ public final class TransferAgent implements TransferBackend {
                 @Override
                 public void ended(TransferRequest request) {
                     underWay.decrementAndGet();
-                    ((AgentPrepared) request.local()).release();
-                    ((AgentPrepared) request.remote()).release();
+                    try {
+                        ((AgentPrepared) request.local()).release();
+                    } finally {
+                        ((AgentPrepared) request.remote()).release();
+                    }
                 }
             };
 
