@@ -81,7 +81,7 @@ class JlamaRunnerTest {
 
     @Test
     void choosesTheTokensOfTheReference() {
-        compareWithReference(40, 32);
+        compareWithReference(16, 32);
     }
 
     @Test

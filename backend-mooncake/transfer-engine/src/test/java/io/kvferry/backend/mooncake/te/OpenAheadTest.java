@@ -123,7 +123,7 @@ class OpenAheadTest {
     @ValueSource(booleans = {true, false})
     @Timeout(300)
     void whatLivesIsReachedAndNothingOfTheDeadIsLeft(boolean shared) throws Exception {
-        run(System.nanoTime(), shared, 20, 3);
+        run(System.nanoTime(), shared, 10, 3);
     }
 
     @Test
