@@ -137,6 +137,9 @@ final class RaceScene {
         private final @Nullable Flight[] flying = new Flight[LANES];
         private final byte[] pattern = new byte[LANES];
 
+        /// What happened last on each lane, for the message of a failure.
+        private final String[] last = new String[LANES];
+
         private Lanes(int first, SplittableRandom random) {
             this.first = first;
             this.random = random;
@@ -168,7 +171,9 @@ final class RaceScene {
         }
 
         private void land(int lane) throws Exception {
-            var end = Objects.requireNonNull(flying[lane]).check("");
+            var flight = Objects.requireNonNull(flying[lane]);
+            var end = flight.check("");
+            last[lane] = end + " after " + flight.transfer.attempts();
             flying[lane] = null;
             var here = part(nearBytes, lane);
             var there = part(farBytes, lane);
@@ -182,8 +187,12 @@ final class RaceScene {
 
         private void checkUntouched(int lane) {
             if (pattern[lane] != 0) {
-                assertThat(bytes(nearBytes, lane)).containsOnly(pattern[lane]);
-                assertThat(bytes(farBytes, lane)).containsOnly(pattern[lane] + 1);
+                assertThat(bytes(nearBytes, lane))
+                        .as("near, last: %s", last[lane])
+                        .containsOnly(pattern[lane]);
+                assertThat(bytes(farBytes, lane))
+                        .as("far, last: %s", last[lane])
+                        .containsOnly(pattern[lane] + 1);
             }
         }
 
@@ -207,7 +216,8 @@ final class RaceScene {
                     local.close();
                     remote.close();
                 }
-            } catch (KvFerryException _) {
+            } catch (KvFerryException e) {
+                last[lane] += ", then refused: " + e.getMessage();
                 return; // after a blow
             }
             var flight = new Flight(number, notifies, transfer);
