@@ -106,7 +106,8 @@ final class RunningTransfer implements Transfer {
 
     /// Why no backend took it, if it has ended for that; nothing was started then.
     Optional<Failure> refusal() {
-        return !taken && completion.getNow(null) instanceof TransferOutcome.Failed(var failure, _)
+        // The outcome first: another thread may take it and fail between the two looks.
+        return completion.getNow(null) instanceof TransferOutcome.Failed(var failure, _) && !taken
                 ? Optional.of(failure)
                 : Optional.empty();
     }
