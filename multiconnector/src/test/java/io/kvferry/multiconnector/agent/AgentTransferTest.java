@@ -635,8 +635,7 @@ class AgentTransferTest {
             try {
                 assertThat(AgentPair.end(pair.near.submit(pair.write())))
                         .isInstanceOf(TransferOutcome.Failed.class);
-            } catch (KvFerryException e) {
-                assertThat(threading).isEqualTo("concurrent");
+            } catch (KvFerryException e) { // a loop may be so fast that submit sees the end
                 assertThat(e).hasMessageContaining("thrown by the test");
             }
             backend.chaos = () -> TestBackend.Fault.NONE;
