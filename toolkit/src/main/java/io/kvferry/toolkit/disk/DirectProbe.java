@@ -9,7 +9,8 @@ public final class DirectProbe {
     private DirectProbe() {}
 
     /// @param temp a path in the folder that is not taken
-    /// @return 0, or the negated [Errno] of the call that failed
+    /// @return 0, also where the file system is full, because it has opened a file so; or the
+    ///   negated [Errno] of the call that failed
     public static int probe(FileCalls calls, MemorySegment temp) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment page = arena.allocate(AlignedStaging.ALIGNMENT, AlignedStaging.ALIGNMENT);
@@ -27,7 +28,7 @@ public final class DirectProbe {
                 }
             }
             calls.unlink(temp);
-            return rc < 0 ? (int) rc : 0;
+            return rc < 0 && !Errno.isFull((int) -rc) ? (int) rc : 0;
         }
     }
 }

@@ -142,7 +142,7 @@ public final class DiskOptions {
                             "2ms"),
                     duration(
                             "verify_after",
-                            "how long a lookup trusts what an earlier one saw; 0 looks each time",
+                            "how long a lookup uses what an earlier one saw; 0 looks each time",
                             "0s"),
                     limit("scan_interval", "time between two comparisons with the folder", "30s"),
                     limit(

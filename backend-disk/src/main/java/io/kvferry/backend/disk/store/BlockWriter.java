@@ -45,6 +45,9 @@ final class BlockWriter {
     private boolean timeByName;
     private int lastErrno;
 
+    /// Whether the last attempt found the file system full where deleting files may help.
+    private boolean full;
+
     /// @param arena lives as long as the thread
     BlockWriter(
             StoreCore core,
@@ -70,18 +73,34 @@ final class BlockWriter {
         BlockKey key = task.key();
         task.enterIo();
         lastErrno = Errno.EEXIST;
+        boolean deleted = false;
         for (int i = 0; i < MOST_ATTEMPTS; i++) {
+            full = false;
             var result = attempt(task, key);
             if (result != null) {
                 return result;
             }
+            if (full && deleted) {
+                core.freeSpace().deletingDidNotHelp();
+            }
+            if (full && (deleted || !makeRoomOnDisk(task, key))) {
+                return failed("write", lastErrno, key);
+            }
+            deleted |= full;
         }
         return failed("publication", lastErrno, key);
     }
 
+    /// Deletes as much as the block needs, for a file system that was full below the quota and
+    /// above the reserve.
+    private boolean makeRoomOnDisk(BlockTask task, BlockKey key) {
+        long bytes = RecordFormat.fileBytes(key, task.payloadBytes());
+        return core.evictor().free(bytes, task.deadlineNanos());
+    }
+
     /// Returns null when a retry may succeed: the block existed but was evicted before the next
     /// check, or the temporary file was deleted, by a process whose clock is ahead or together with
-    /// its folder.
+    /// its folder, or the file system is full where deleting files may help.
     private @Nullable BlockResult attempt(BlockTask task, BlockKey key) {
         long bytes = RecordFormat.fileBytes(key, task.payloadBytes());
         if (isThere(key)) {
@@ -111,11 +130,17 @@ final class BlockWriter {
             if (rc == 0) {
                 catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
+                core.freeSpace().written();
                 return named(key, time);
             }
             if (rc == -Errno.ENOENT) {
                 lastErrno = Errno.ENOENT;
                 core.restoreFolder(task.deadlineNanos());
+                return null;
+            }
+            if (Errno.isFull(-rc) && core.freeSpace().deletingMayHelp()) {
+                lastErrno = -rc;
+                full = true;
                 return null;
             }
             return rc == -Errno.EEXIST ? existing(key) : failed("write", -rc, key);

@@ -29,6 +29,10 @@ final class Evictor {
     /// Files that cannot be deleted, after which no other is tried.
     private static final int MOST_KEPT = 16;
 
+    /// Files whose times are corrected, each with a look at it, before others get a chance to take
+    /// the lock and a deadline is looked at: another process may have used nearly all.
+    private static final int MOST_CORRECTED = 64;
+
     private static final long TURN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
 
     private final StoreCore core;
@@ -37,6 +41,7 @@ final class Evictor {
     private final StoreFolder.Names names;
     private final Victim victim = new Victim();
     private final FileStatus status = new FileStatus();
+    private boolean evicted;
     private boolean victimReused;
     private long victimFreed;
 
@@ -76,6 +81,7 @@ final class Evictor {
                 // While another thread deletes, there may be room before this one gets the lock.
                 if (lock.lock(System.nanoTime() + turn)) {
                     more = false;
+                    boolean gone = false;
                     try {
                         reserved = core.catalog().reserve(bytes);
                         if (!reserved) {
@@ -83,12 +89,13 @@ final class Evictor {
                             try {
                                 more = evictOne(bytes, reused ? null : reuse);
                             } finally { // also where it threw
+                                gone = evicted;
                                 reserved = victim.reserved();
                                 reused |= victimReused;
                             }
                         }
                     } finally {
-                        lock.unlock(more);
+                        lock.unlock(gone);
                     }
                 }
                 reserved = reserved || core.catalog().reserve(bytes);
@@ -116,7 +123,7 @@ final class Evictor {
         long freed = 0;
         try {
             core.noteOthers(lock.othersEvicted());
-            while (freed < bytes && evictOne(0, null)) {
+            while (freed < bytes && deadlineNanos - System.nanoTime() > 0 && evictOne(0, null)) {
                 freed += victimFreed;
             }
         } finally {
@@ -133,17 +140,17 @@ final class Evictor {
             if (!lock.lock(System.nanoTime() + TimeUnit.SECONDS.toNanos(1))) {
                 return; // another process is evicting; the next scan shows what is left to do
             }
-            boolean evicted = false;
+            boolean some = false;
             try {
                 if (lock.othersEvicted()) {
                     lock.look(core::scan);
                 }
                 for (int i = 0; i < BATCH && more && core.catalog().aboveLowWatermark(); i++) {
                     more = evictOne(0, null);
-                    evicted |= more;
+                    some |= evicted;
                 }
             } finally {
-                lock.unlock(evicted);
+                lock.unlock(some);
             }
         }
     }
@@ -160,20 +167,26 @@ final class Evictor {
     }
 
     /// Evicts one file, or notices that it is gone. Returns false when there is none, or none can
-    /// be deleted. The lock must be held.
+    /// be deleted. The lock must be held. [#evicted] tells whether there is one file less: a call
+    /// that met many files that others used evicts none, and the next one goes on.
     ///
     /// @param reuse target name for the file if it has `bytes` bytes; [#victimReused] tells whether
     ///   it was renamed, [#victimFreed] how many bytes the deletion returned to the file system
     private boolean evictOne(long bytes, @Nullable MemorySegment reuse) {
+        evicted = false;
         victimReused = false;
         victimFreed = 0;
         SpaceCatalog catalog = core.catalog();
         int kept = 0;
+        int corrected = 0;
         while (kept < MOST_KEPT && catalog.oldest(victim)) {
             var path = names.file(victim.word(0), victim.word(1), victim.word(2), victim.word(3));
             int rc = calls.status(path, status);
             if (rc == 0 && status.modifiedNanos() > victim.persisted()) {
                 catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
+                if (++corrected == MOST_CORRECTED) {
+                    return true;
+                }
                 continue;
             }
             KeyDigest told = core.toTell(victim); // allocate before evicting
@@ -200,6 +213,7 @@ final class Evictor {
                 catalog.kept(victim, bytes, System.nanoTime(), core.recency().stampNow(0));
                 continue;
             }
+            evicted = true;
             if (unlinked == 0) {
                 core.counters().evicted.increment();
                 victimFreed = victimReused ? 0 : freed(rc);

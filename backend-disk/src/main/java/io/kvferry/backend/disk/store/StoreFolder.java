@@ -165,19 +165,20 @@ final class StoreFolder {
     /// the salt of its tenant.
     private void checkNamespace() throws IOException {
         Path file = folder.resolve("namespace.txt");
-        String namespace = namespaceDigest + "\n";
-        // Empty: a power cut came between its rename and its bytes.
-        if (!Files.exists(file) || Files.size(file) == 0) {
+        byte[] namespace = (namespaceDigest + "\n").getBytes(StandardCharsets.US_ASCII);
+        byte[] found = Files.exists(file) ? Files.readAllBytes(file) : new byte[0];
+        if (isBlank(found)) {
             Path temporary = temps(0).resolve(processTag + "-namespace");
             PrivateFolder.makeFile(temporary);
-            Files.writeString(temporary, namespace);
+            Files.write(temporary, namespace);
             Files.move(
                     temporary,
                     file,
                     StandardCopyOption.ATOMIC_MOVE,
                     StandardCopyOption.REPLACE_EXISTING);
+            found = Files.readAllBytes(file);
         }
-        if (!Files.readString(file).equals(namespace)) {
+        if (!Arrays.equals(found, namespace)) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     folder
@@ -185,6 +186,17 @@ final class StoreFolder {
                             + file
                             + "; move it away or choose another root");
         }
+    }
+
+    /// Empty or zeros: a power cut came between the rename of the file and its bytes, which are
+    /// never synced because they can be written again.
+    private static boolean isBlank(byte[] content) {
+        for (byte each : content) {
+            if (each != 0) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /// Whether saves have all the folders that they need.

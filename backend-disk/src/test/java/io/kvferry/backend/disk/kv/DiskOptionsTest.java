@@ -132,6 +132,36 @@ class DiskOptionsTest {
         }
     }
 
+    /// In a process of its own, whose environment makes that its default.
+    @Test
+    void noStoreIsMadeInADefaultFolderThatEverybodyMayWriteTo() throws Exception {
+        var cache = Files.createDirectory(folder.resolve("cache"));
+        assertThat(new ProcessBuilder("chmod", "1777", cache.toString()).start().waitFor())
+                .isZero();
+        var command =
+                new ProcessBuilder(
+                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                        "-cp",
+                        System.getProperty("java.class.path"),
+                        DefaultFolder.class.getName());
+        command.environment().put("XDG_CACHE_HOME", cache.toString());
+        var process = command.redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        try (var said = process.inputReader()) {
+            assertThat(said.readLine()).isEqualTo(ErrorCode.BAD_CONFIG.name());
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
+    /// Both stores of a process are one, with one scan, where only their threads differ.
+    @Test
+    void theTwoHalvesOfAConnectorDifferInTheirThreadsAlone() {
+        var options = DiskOptions.SCHEMA.read("test", Map.of("path", folder.toString()));
+        var worker = DiskOptions.workerStore(options, NAMESPACE, KvRole.BOTH);
+        var scheduler = DiskOptions.schedulerStore(options, NAMESPACE, KvRole.BOTH);
+        assertThat(scheduler).isNotEqualTo(worker).isEqualTo(worker.with(scheduler.pools()));
+    }
+
     @ParameterizedTest
     @CsvSource({
         "BOTH, 51, AUTO, direct where the file system takes it and while no other process, more than half",
@@ -167,5 +197,18 @@ class DiskOptionsTest {
         given.put("path", folder.toString());
         var options = DiskOptions.SCHEMA.read("test", given);
         return DiskOptions.schedulerStore(options, NAMESPACE, KvRole.BOTH).space();
+    }
+
+    /// Prints why there is no store in the default folder.
+    static final class DefaultFolder {
+        public static void main(String[] arguments) {
+            try {
+                var silent = DiskOptions.SCHEMA.read("test", Map.of());
+                DiskOptions.workerStore(silent, NAMESPACE, KvRole.BOTH);
+                System.out.println("a store");
+            } catch (KvFerryException e) {
+                System.out.println(e.code());
+            }
+        }
     }
 }

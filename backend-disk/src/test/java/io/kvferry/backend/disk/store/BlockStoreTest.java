@@ -389,4 +389,19 @@ class BlockStoreTest {
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE));
     }
+
+    /// What a power cut leaves between the file's rename and its bytes.
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1, 65})
+    void opensAFolderWhoseNamespaceFileLostItsBytes(int length) throws Exception {
+        var config = StoreDriver.config(root);
+        open(config).close();
+        Path text =
+                StoreFolder.open(config, FileCalls.ofPlatform()).folder().resolve("namespace.txt");
+        byte[] written = Files.readAllBytes(text);
+        assertThat(written).hasSize(65);
+        Files.write(text, new byte[length]);
+        open(config).close();
+        assertThat(text).hasBinaryContent(written);
+    }
 }

@@ -42,6 +42,7 @@ class DirectModeTest {
     @TempDir Path root;
 
     private final FileCalls real = FileCalls.ofPlatform();
+    private volatile boolean full;
     private final List<Boolean> opened = new CopyOnWriteArrayList<>();
 
     /// The real calls, which note how each file is opened.
@@ -53,6 +54,9 @@ class DirectModeTest {
                             (_, method, args) -> {
                                 if (OPENS.contains(method.getName())) {
                                     opened.add((Boolean) args[1]);
+                                }
+                                if (full && method.getName().equals("write")) {
+                                    return (long) -Errno.ENOSPC;
                                 }
                                 try {
                                     return method.invoke(real, args);
@@ -108,6 +112,16 @@ class DirectModeTest {
         open(DirectIo.AUTO).close();
         try (var _ = otherProcess();
                 var store = open(DirectIo.ON)) {
+            assertThat(filesBypassThePageCache(store)).isTrue();
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(names = {"ON", "AUTO"})
+    void bypassesThePageCacheWhereTheDiskWasFullWhenTheStoreOpened(DirectIo mode) {
+        full = true;
+        try (var store = open(mode)) {
+            full = false;
             assertThat(filesBypassThePageCache(store)).isTrue();
         }
     }

@@ -8,6 +8,7 @@ import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
@@ -21,6 +22,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -443,6 +445,75 @@ class EvictionTest {
                 save(other, evicted);
             }
             assertThat(new StoreDriver(one).locate(evicted)).isEqualTo(1);
+        }
+    }
+
+    /// As with a quota of the user, or without inodes.
+    @Test
+    void replacesABlockWhereTheFileSystemIsFullThoughItHasRoom() {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = config(4 * LENGTH, 1, 1).withReserveBytes(1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var prompt = prompt("p");
+            save(store, prompt);
+            use(store, prompt);
+            calls.log.clear();
+            calls.hook =
+                    (call, _) ->
+                            call.equals("createNew") && !calls.log.contains("unlink")
+                                    ? -Errno.EDQUOT
+                                    : 0;
+            save(store, prompt("q").subList(0, 1));
+            assertThat(store.stats().evicted()).isEqualTo(1);
+            assertUsable(store, prompt, LENGTH - 1);
+        }
+    }
+
+    @Test
+    void keepsItsBlocksWhereDeletingThemMakesNoRoom() {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        var config = config(4 * LENGTH, 1, 1).withReserveBytes(1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            var prompt = prompt("p");
+            save(store, prompt);
+            for (int outage = 1; outage <= 2; outage++) {
+                calls.hook = (call, _) -> call.equals("createNew") ? -Errno.ENOSPC : 0;
+                for (var key : prompt("q")) {
+                    assertThat(driver.save(key, StoreDriver.block(1, 100)))
+                            .matches(result -> result.failedWith(ErrorCode.NO_SPACE));
+                }
+                assertThat(store.stats().evicted()).isEqualTo(outage);
+                calls.hook = FaultInjectingCalls.PASS;
+                save(store, prompt("r" + outage).subList(0, 1));
+            }
+            assertThat(store.stats().blocks()).isEqualTo(LENGTH);
+        }
+    }
+
+    /// Another process has used all of them since this one looked.
+    @Test
+    void looksAtFewFilesBeforeOthersMayTakeTheLock() throws Exception {
+        int files = 300;
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        try (var store = BlockStore.open(config(files, 1, 1), StoreListener.NONE, calls)) {
+            var keys = IntStream.range(0, files).mapToObj(i -> BlockKey.of("k" + i)).toList();
+            save(store, keys);
+            var used = FileTime.from(Instant.now().plusSeconds(120));
+            for (var key : keys) {
+                Files.setLastModifiedTime(StoreDriver.file(store.config(), key), used);
+            }
+            calls.log.clear();
+            save(store, prompt("new").subList(0, 1));
+            assertThat(store.stats().evicted()).isEqualTo(1);
+            int most = 0;
+            int looks = 0;
+            for (var call : calls.log) {
+                looks = call.equals("status") ? looks + 1 : call.equals("tryLock") ? 0 : looks;
+                most = Math.max(most, looks);
+            }
+            assertThat(calls.log.stream().filter("status"::equals).count()).isGreaterThan(files);
+            assertThat(most).isBetween(1, 80);
         }
     }
 }

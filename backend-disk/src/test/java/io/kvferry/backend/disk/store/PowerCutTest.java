@@ -8,10 +8,13 @@ import io.kvferry.backend.disk.block.BlockResult;
 import io.kvferry.backend.disk.block.GatherWriter;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.disk.RecordingCalls;
 
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -19,6 +22,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -40,6 +44,7 @@ class PowerCutTest {
     private final RecordingCalls calls = new RecordingCalls(FileCalls.ofPlatform());
 
     private long bytes = SMALL;
+    private DirectIo direct = DirectIo.OFF;
 
     /// The number of changes made when a strict store reported the block.
     private final Map<Integer, Integer> promised = new LinkedHashMap<>();
@@ -47,7 +52,7 @@ class PowerCutTest {
     private BlockStore open(Durability durability) {
         var config =
                 StoreDriver.config(disk.resolve("deep").resolve("root"))
-                        .withMedium(durability, DirectIo.OFF);
+                        .withMedium(durability, direct);
         return BlockStore.open(config, StoreListener.NONE, calls);
     }
 
@@ -90,6 +95,30 @@ class PowerCutTest {
     @EnumSource(RecordingCalls.Unsynced.class)
     void keepsBlocksThatAreWrittenInSeveralPieces(RecordingCalls.Unsynced unsynced) {
         calls.gathers = true;
+        bytes = SEVERAL_PIECES;
+        try (var careless = open(Durability.NONE);
+                var strict = open(Durability.STRICT)) {
+            save(careless, 0, BlockResult.Done.STORED);
+            save(strict, 0, BlockResult.Done.PRESENT);
+            save(strict, 1, BlockResult.Done.STORED);
+            save(careless, 2, BlockResult.Done.STORED);
+        }
+        for (int count = 0; count <= calls.count(); count++) {
+            verify(count, unsynced);
+        }
+    }
+
+    /// Their files have their full length before their bytes.
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void keepsBlocksThatAreWrittenPastThePageCache(RecordingCalls.Unsynced unsynced) {
+        try (Arena arena = Arena.ofConfined()) {
+            var probe = PathText.of(arena, disk.resolve("probe"));
+            Assumptions.assumeTrue(
+                    DirectProbe.probe(FileCalls.ofPlatform(), probe) == 0,
+                    "the folder of temporary files takes no O_DIRECT");
+        }
+        direct = DirectIo.ON;
         bytes = SEVERAL_PIECES;
         try (var careless = open(Durability.NONE);
                 var strict = open(Durability.STRICT)) {

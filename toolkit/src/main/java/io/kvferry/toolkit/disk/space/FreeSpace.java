@@ -22,6 +22,7 @@ public final class FreeSpace {
     private long estimate;
     private long asOf;
     private boolean known;
+    private volatile boolean deletingDoesNotHelp;
 
     /// @param reserve bytes that stay free, 0 for none
     public FreeSpace(Path folder, long reserve) {
@@ -53,6 +54,27 @@ public final class FreeSpace {
     /// A write met a full file system: ask again next time.
     public synchronized void invalidate() {
         known = false;
+    }
+
+    /// A write met a file system that is full although it has room, as with a quota of the user or
+    /// without inodes. Whether it is worth a try to delete as much as the write needs: not where
+    /// that did not help the last time and nothing was written since, and not without a reserve,
+    /// where the file system decides alone.
+    public boolean deletingMayHelp() {
+        invalidate();
+        return reserve > 0 && !deletingDoesNotHelp;
+    }
+
+    /// A write failed again after as much had been deleted.
+    public void deletingDidNotHelp() {
+        deletingDoesNotHelp = true;
+    }
+
+    /// A file was written.
+    public void written() {
+        if (deletingDoesNotHelp) { // read after each file, and seldom written
+            deletingDoesNotHelp = false;
+        }
     }
 
     private void ask(long now) {

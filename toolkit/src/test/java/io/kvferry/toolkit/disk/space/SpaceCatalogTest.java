@@ -261,7 +261,7 @@ class SpaceCatalogTest {
     }
 
     @Test
-    void doesNotTrustALookThatTookLongerThanEvictionsAreRemembered() {
+    void ignoresALookThatTookLongerThanEvictionsAreRemembered() {
         long look = catalog.lookBegins();
         for (int i = 0; i < 300; i++) {
             commit(key("a" + i), 1);
