@@ -5,6 +5,8 @@ import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.bounded.RecentMap;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.BitSet;
@@ -43,14 +45,16 @@ final class OfferedPrompts {
         private final String transfer;
         private final int[] blocks;
         private final BlockUse use;
+        private final Outcome done;
 
         /// Under the lock.
-        private final BitSet got = new BitSet();
+        private final BitSet got = new BitSet(form.layers());
 
         private Offer(String transfer, int[] blocks, BlockUse use) {
             this.transfer = transfer;
             this.blocks = blocks;
             this.use = use;
+            this.done = new Outcome.Done(form.bytes(blocks.length) * form.layers());
         }
 
         int blocks() {
@@ -71,11 +75,11 @@ final class OfferedPrompts {
                     return;
                 }
                 offers.remove(transfer, this);
-                missed.put(transfer, true);
+                remember(transfer);
             } finally {
                 lock.unlock();
             }
-            use.finish(new Outcome.Done(form.bytes(blocks.length) * form.layers()));
+            use.finish(done);
         }
     }
 
@@ -120,16 +124,28 @@ final class OfferedPrompts {
 
     /// It is not offered any more, or will not be.
     void withdraw(String transfer) {
-        Optional<Offer> offer;
+        @Nullable Offer offer;
         lock.lock();
         try {
-            offer = Optional.ofNullable(offers.remove(transfer));
-            missed.put(transfer, true);
+            offer = offers.remove(transfer);
+            remember(transfer);
             changed.signalAll();
         } finally {
             lock.unlock();
         }
-        offer.ifPresent(each -> each.use.cancel());
+        if (offer != null) {
+            offer.use.cancel();
+        }
+    }
+
+    /// Has nobody wait for that transfer. Without memory the next GET waits once: the use of the
+    /// blocks ends all the same.
+    private void remember(String transfer) {
+        try {
+            missed.put(transfer, true);
+        } catch (OutOfMemoryError _) {
+            Thread.onSpinWait();
+        }
     }
 
     void close() {
