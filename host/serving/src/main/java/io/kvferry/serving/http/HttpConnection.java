@@ -331,6 +331,21 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
         }
         service.connections().setWaiting(channel, true);
         awaitHead(channel);
+        boolean taken = false;
+        try {
+            takeEarly(channel);
+            taken = true;
+        } finally {
+            if (!taken) { // no memory: nothing else would end the connection
+                channel.close();
+            }
+        }
+        if (early.isEmpty()) {
+            channel.config().setAutoRead(true);
+        }
+    }
+
+    private void takeEarly(Channel channel) {
         var context = channel.pipeline().context(this);
         while (state != State.WORK && !early.isEmpty() && context != null) {
             var message = early.remove();
@@ -339,9 +354,6 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
             } finally {
                 ReferenceCountUtil.release(message);
             }
-        }
-        if (early.isEmpty()) {
-            channel.config().setAutoRead(true);
         }
     }
 
