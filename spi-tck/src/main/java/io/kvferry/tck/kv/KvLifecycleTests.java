@@ -387,7 +387,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         pair.settleIfPossible();
     }
 
-    /// What a router believes to be stored that hears all events.
+    /// The stored blocks as a router knows them that hears all events.
     private static Set<BlockHash> announced(ConnectorHarness harness) {
         var announced = new HashSet<BlockHash>();
         harness.events()

@@ -321,7 +321,7 @@ class HostilePeersTest {
     /// vLLM's ranks register one after the other; who asks in between sees fewer of them, and takes
     /// the parts that these hold for everything.
     @Test
-    void aListThatWasStillGrowingIsNotBelieved() throws InterruptedException {
+    void aListThatWasStillGrowingIsNotUsed() throws InterruptedException {
         var contacts = new AtomicInteger();
         try (var late = new SideChannel("late");
                 var d = decoder(Map.of("trust_answers", true))) {
