@@ -101,12 +101,12 @@ public final class ChildJvm implements AutoCloseable {
         }
     }
 
-    /// Closes the child's input, which makes it exit.
+    /// Closes the child's input, which makes it exit, and write its AOT cache if it has to.
     @Override
     public void close() {
         try {
             process.getOutputStream().close();
-            if (process.waitFor(20, TimeUnit.SECONDS)) {
+            if (process.waitFor(60, TimeUnit.SECONDS)) {
                 return;
             }
         } catch (IOException e) {

@@ -22,8 +22,21 @@ record ClassLog(Path file) {
         return List.of("-Xlog:class+load=info:file=" + file + "::filecount=0");
     }
 
+    /// Where the classes are from that P loads from the end of its prefill until its blocks are
+    /// free.
+    String atPrefill(Route.Pair pair) throws IOException {
+        var p = pair.prefill();
+        return origins(p.token().cost().classes(), p.idle().cost().classes());
+    }
+
+    /// Where the classes are from that D loads from the request to its token.
+    String atDecode(Route.Pair pair) throws IOException {
+        var d = pair.decode();
+        return origins(d.begun().cost().classes(), d.token().cost().classes());
+    }
+
     /// The packages that most of the classes from one number to another are of, with how many.
-    String origins(long from, long to) throws IOException {
+    private String origins(long from, long to) throws IOException {
         Map<String, Integer> counts = new TreeMap<>();
         try (var lines = Files.lines(file, StandardCharsets.UTF_8)) {
             for (var line :

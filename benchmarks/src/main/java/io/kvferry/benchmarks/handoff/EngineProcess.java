@@ -63,10 +63,6 @@ final class EngineProcess implements AutoCloseable {
         }
     }
 
-    EngineProcess(String connector, int longestPrompt, String verify) throws IOException {
-        this(connector, longestPrompt, verify, List.of());
-    }
-
     /// @param options of the JVM
     EngineProcess(String connector, int longestPrompt, String verify, List<String> options)
             throws IOException {

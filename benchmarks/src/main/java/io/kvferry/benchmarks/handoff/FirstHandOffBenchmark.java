@@ -44,6 +44,11 @@ public final class FirstHandOffBenchmark extends Benchmark {
     @Option(names = "--only", split = ",", description = "Of tcp, same-host, disk.")
     private List<String> only = WAYS;
 
+    @Option(
+            names = "--aot",
+            description = "Start the engines from AOT caches that a pair before them wrote.")
+    private boolean aot;
+
     @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
     private @Nullable Path dir;
 
@@ -129,38 +134,34 @@ public final class FirstHandOffBenchmark extends Benchmark {
             limits.add(new ArrayList<>());
         }
         var name = "";
-        for (int pair = 0; pair < count; pair++) {
-            var route = routes.call();
-            name = route.connector();
-            var prefillLog = new ClassLog(Files.createTempFile(folder, "p-", ""));
-            var decodeLog = new ClassLog(Files.createTempFile(folder, "d-", ""));
-            try (var prefill = child(route.prefillConfig(), prefillLog);
-                    var decode = child(route.decodeConfig(), decodeLog)) {
-                prefill.awaitReady();
-                decode.awaitReady();
-                for (int i = 0; i < HAND_OFFS; i++) {
-                    route.reset();
-                    if (limit.isPresent()) {
-                        limits.get(i).add(limit.get().of(tokens * EngineChild.BYTES_PER_TOKEN));
-                        route.reset();
-                    }
-                    byNumber.get(i).add(route.send(prefill, decode, "first-" + i, tokens));
-                }
+        try (var caches = AotCaches.of(aot)) {
+            if (aot) {
+                write(caches, routes.call());
             }
-            if (pair == count - 1) {
-                var first = byNumber.getFirst().getLast();
-                var p = first.prefill();
-                origins.add(
-                        name
-                                + ", classes of the first at P: "
-                                + prefillLog.origins(
-                                        p.token().cost().classes(), p.idle().cost().classes()));
-                var d = first.decode();
-                origins.add(
-                        name
-                                + ", at D: "
-                                + decodeLog.origins(
-                                        d.begun().cost().classes(), d.token().cost().classes()));
+            for (int pair = 0; pair < count; pair++) {
+                var route = routes.call();
+                name = route.connector();
+                var prefillLog = new ClassLog(Files.createTempFile(folder, "p-", ""));
+                var decodeLog = new ClassLog(Files.createTempFile(folder, "d-", ""));
+                try (var prefill = child(route.prefillConfig(), prefillLog, caches.prefill());
+                        var decode = child(route.decodeConfig(), decodeLog, caches.decode())) {
+                    prefill.awaitReady();
+                    decode.awaitReady();
+                    for (int i = 0; i < HAND_OFFS; i++) {
+                        route.reset();
+                        if (limit.isPresent()) {
+                            limits.get(i).add(limit.get().of(tokens * EngineChild.BYTES_PER_TOKEN));
+                            route.reset();
+                        }
+                        byNumber.get(i).add(route.send(prefill, decode, "first-" + i, tokens));
+                    }
+                }
+                if (pair == count - 1) {
+                    var first = byNumber.getFirst().getLast();
+                    origins.add(
+                            name + ", classes of the first at P: " + prefillLog.atPrefill(first));
+                    origins.add(name + ", at D: " + decodeLog.atDecode(first));
+                }
             }
         }
         for (int i = 0; i < HAND_OFFS; i++) {
@@ -168,8 +169,25 @@ public final class FirstHandOffBenchmark extends Benchmark {
         }
     }
 
-    private EngineProcess child(String config, ClassLog log) throws Exception {
-        return new EngineProcess(config, tokens, "none", log.option());
+    /// Has a pair of engines hand over as many prompts, and write the caches when it ends.
+    private void write(AotCaches caches, Route route) throws Exception {
+        try (var prefill =
+                        new EngineProcess(route.prefillConfig(), tokens, "none", caches.prefill());
+                var decode =
+                        new EngineProcess(route.decodeConfig(), tokens, "none", caches.decode())) {
+            prefill.awaitReady();
+            decode.awaitReady();
+            for (int i = 0; i < HAND_OFFS; i++) {
+                route.reset();
+                route.send(prefill, decode, "before-" + i, tokens);
+            }
+        }
+    }
+
+    private EngineProcess child(String config, ClassLog log, List<String> cache) throws Exception {
+        var options = new ArrayList<>(log.option());
+        options.addAll(cache);
+        return new EngineProcess(config, tokens, "none", options);
     }
 
     /// From the end of the prefill until its blocks are free.

@@ -61,6 +61,11 @@ public final class HandOffBenchmark extends Benchmark {
             description = "Of tcp, same-host, p2p, disk, disk-defaults.")
     private List<String> only = WAYS;
 
+    @Option(
+            names = "--aot",
+            description = "Start the measured engines from AOT caches of those that verify.")
+    private boolean aot;
+
     @Option(names = "--dir", description = "Where DiskConnector makes its folder.")
     private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
@@ -136,21 +141,37 @@ public final class HandOffBenchmark extends Benchmark {
                         .formatted(ROUNDS, EngineChild.TOKEN_TIME));
     }
 
+    private void measure(Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
+            throws Exception {
+        try (var caches = AotCaches.of(aot)) {
+            measure(route, sizes, limit, caches, table);
+        }
+    }
+
     private static void measure(
-            Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
+            Route route,
+            int[] sizes,
+            Optional<? extends Limit> limit,
+            AotCaches caches,
+            Table table)
             throws Exception {
         int longest = Math.max(WARM_TOKENS, Arrays.stream(sizes).max().orElseThrow());
-        try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
+        try (var prefill =
+                new EngineProcess(route.prefillConfig(), longest, "none", caches.prefill())) {
             prefill.awaitReady();
-            try (var decode = new EngineProcess(route.decodeConfig(), longest, "loaded")) {
+            try (var decode =
+                    new EngineProcess(route.decodeConfig(), longest, "loaded", caches.decode())) {
                 decode.awaitReady();
                 for (int tokens : sizes) {
                     send(route, prefill, decode, "verified-" + tokens, tokens);
                 }
             }
         }
-        try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none");
-                var decode = new EngineProcess(route.decodeConfig(), longest, "none")) {
+        try (var prefill =
+                        new EngineProcess(
+                                route.prefillConfig(), longest, "none", caches.prefill());
+                var decode =
+                        new EngineProcess(route.decodeConfig(), longest, "none", caches.decode())) {
             prefill.awaitReady();
             decode.awaitReady();
             var first = new Route.Pair[sizes.length];

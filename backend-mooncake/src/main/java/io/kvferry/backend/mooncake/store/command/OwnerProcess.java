@@ -24,6 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.regex.Pattern;
 
 /// A `kvferry owner` in a process of its own. Its standard input is a pipe from this process, and
 /// it stops when that ends, so it also ends when this process is killed.
@@ -32,6 +33,11 @@ import java.util.concurrent.TimeoutException;
 final class OwnerProcess implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerProcess.class);
     private static final int LOG_LINES = 50;
+
+    /// Options by which a JVM records an AOT cache: two that end would write one file.
+    private static final Pattern RECORDS_AOT =
+            Pattern.compile("-XX:AOT(CacheOutput|Configuration|Mode)=.*");
+
     private static final Duration STOP = Duration.ofSeconds(10);
 
     private final Process process;
@@ -54,7 +60,7 @@ final class OwnerProcess implements AutoCloseable {
     static List<String> thisProgram(List<String> arguments) {
         var command = new ArrayList<String>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(ManagementFactory.getRuntimeMXBean().getInputArguments());
+        command.addAll(inherited(ManagementFactory.getRuntimeMXBean().getInputArguments()));
         String program = System.getProperty("sun.java.command", "").split(" ", 2)[0];
         if (program.endsWith(".jar")) {
             command.addAll(List.of("-jar", program));
@@ -63,6 +69,11 @@ final class OwnerProcess implements AutoCloseable {
         }
         command.addAll(arguments);
         return command;
+    }
+
+    /// Those options of a JVM that a second one may have beside it.
+    static List<String> inherited(List<String> options) {
+        return options.stream().filter(option -> !RECORDS_AOT.matcher(option).matches()).toList();
     }
 
     private void readLines() {
