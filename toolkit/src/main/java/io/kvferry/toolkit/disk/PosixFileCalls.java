@@ -12,7 +12,7 @@ import java.lang.invoke.VarHandle;
 
 /// [FileCalls] straight on libc of 64-bit Linux. Unlike a FileChannel, opening a file here
 /// allocates no object.
-final class PosixFileCalls implements FileCalls {
+class PosixFileCalls implements FileCalls {
     // Links libc with this class, so that [Platform] learns when that is not possible.
     private static final VarHandle ERRNO =
             Libc.STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
@@ -229,34 +229,53 @@ final class PosixFileCalls implements FileCalls {
 
     @Override
     public int publish(MemorySegment from, MemorySegment to) {
-        MemorySegment state = STATE.get();
-        try {
-            int rc =
-                    answer(
-                            (int)
-                                    Libc.RENAMEAT2.invokeExact(
-                                            state, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE),
-                            state);
-            // File systems without the flag (some network ones) say EINVAL; a hard link refuses a
-            // taken name as well.
-            return rc == -Errno.EINVAL || rc == -Errno.ENOSYS ? linkThenUnlink(from, to) : rc;
-        } catch (Throwable e) {
-            throw unexpected("renameat2", e);
-        }
+        int rc = rename(from, to, RENAME_NOREPLACE);
+        // File systems without the flag (some network ones) say EINVAL; a hard link refuses a
+        // taken name as well.
+        return rc == -Errno.EINVAL || rc == -Errno.ENOSYS ? linkThenUnlink(from, to) : rc;
     }
 
-    private int linkThenUnlink(MemorySegment from, MemorySegment to) throws Throwable {
+    private int linkThenUnlink(MemorySegment from, MemorySegment to) {
+        int rc = link(from, to);
+        return switch (-rc) {
+            case 0 -> unlink(from);
+            case Errno.EPERM, Errno.ENOSYS, Errno.EOPNOTSUPP -> renameIfFree(from, to);
+            default -> rc;
+        };
+    }
+
+    /// Where there are no hard links either, as in many file systems in user space, two processes
+    /// may both pass the test; the content of one key is the same, so either is right.
+    private int renameIfFree(MemorySegment from, MemorySegment to) {
+        int rc = look(to);
+        return switch (-rc) {
+            case Errno.ENOENT -> rename(from, to);
+            case 0, Errno.NOT_REGULAR -> -Errno.EEXIST;
+            default -> rc;
+        };
+    }
+
+    /// For tests, which answer as file systems do that have none.
+    int link(MemorySegment from, MemorySegment to) {
         MemorySegment state = STATE.get();
-        int rc = answer((int) Libc.LINK.invokeExact(state, from, to), state);
-        return rc < 0 ? rc : unlink(from);
+        try {
+            return answer((int) Libc.LINK.invokeExact(state, from, to), state);
+        } catch (Throwable e) {
+            throw unexpected("link", e);
+        }
     }
 
     @Override
     public int rename(MemorySegment from, MemorySegment to) {
+        return rename(from, to, 0);
+    }
+
+    /// For tests, which answer as file systems do that lack a flag.
+    int rename(MemorySegment from, MemorySegment to, int flags) {
         MemorySegment state = STATE.get();
         try {
             return answer(
-                    (int) Libc.RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, 0),
+                    (int) Libc.RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, flags),
                     state);
         } catch (Throwable e) {
             throw unexpected("renameat2", e);

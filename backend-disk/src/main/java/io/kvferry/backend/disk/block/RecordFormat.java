@@ -13,6 +13,7 @@ import java.lang.foreign.ValueLayout;
 import java.nio.ByteOrder;
 import java.security.MessageDigest;
 import java.util.List;
+import java.util.Objects;
 import java.util.zip.CRC32C;
 
 import javax.crypto.Mac;
@@ -81,18 +82,24 @@ public final class RecordFormat {
     private final CRC32C crc = new CRC32C();
     private final PayloadScatter scatter = new PayloadScatter();
     private final KeyDigest namespace;
-    private final @Nullable Mac mac;
+    private final FleetKey key;
+
+    /// Null where there is no key, and after a seal that failed, for example for lack of memory: it
+    /// still has bytes of that block then, and its reset may do nothing.
+    private @Nullable Mac mac;
+
     private final byte[] statedSeal = new byte[SEAL_BYTES];
 
     /// @param namespace digest of the namespace and the key, which every block carries
     public RecordFormat(KeyDigest namespace, FleetKey key) {
         this.namespace = namespace;
+        this.key = key;
         this.mac = key.newMac();
     }
 
     /// Whether blocks carry an HMAC, for which the whole block must be in staging.
     public boolean seals() {
-        return mac != null;
+        return key.present();
     }
 
     /// Bytes of all segments together.
@@ -162,11 +169,11 @@ public final class RecordFormat {
         out.set(INT, KEY_BYTES_AT, (int) keyBytes);
         out.set(INT, RESERVED_AT, 0);
         out.set(INT, PAYLOAD_CRC_AT, payloadCrc);
-        out.set(INT, SEAL_KIND_AT, mac == null ? NO_SEAL : HMAC_SHA256);
+        out.set(INT, SEAL_KIND_AT, seals() ? HMAC_SHA256 : NO_SEAL);
         out.set(INT, SEAL_KIND_AT + Integer.BYTES, 0);
         zero(out, SEAL_AT, FIXED_BYTES);
-        if (mac != null) {
-            byte[] seal = seal(mac, staging, used, headerBytes, payloadBytes);
+        if (seals()) {
+            byte[] seal = seal(staging, used, headerBytes, payloadBytes);
             MemorySegment.copy(seal, 0, out, ValueLayout.JAVA_BYTE, SEAL_AT, SEAL_BYTES);
         }
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, used));
@@ -191,7 +198,7 @@ public final class RecordFormat {
         if (got < headerBytes + AlignedStaging.align(payloadBytes)) {
             return corrupt("is cut at " + got + " bytes");
         }
-        if (mac != null && !sealed(mac, staging, used, headerBytes, payloadBytes)) {
+        if (seals() && !sealed(staging, used, headerBytes, payloadBytes)) {
             // A wrong checksum means damage, not forgery.
             verdict =
                     checkPayload(
@@ -269,22 +276,24 @@ public final class RecordFormat {
         return BlockResult.Done.LOADED;
     }
 
-    private boolean sealed(
-            Mac mac, AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
+    private boolean sealed(AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
         MemorySegment in = staging.memory();
         MemorySegment.copy(in, ValueLayout.JAVA_BYTE, SEAL_AT, statedSeal, 0, SEAL_BYTES);
         return in.get(INT, SEAL_KIND_AT) == HMAC_SHA256
                 && MessageDigest.isEqual(
-                        seal(mac, staging, used, headerBytes, payloadBytes), statedSeal);
+                        seal(staging, used, headerBytes, payloadBytes), statedSeal);
     }
 
-    private static byte[] seal(
-            Mac mac, AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
-        mac.update(staging.view(0, PAYLOAD_CRC_AT));
-        mac.update(staging.view(SEAL_KIND_AT, SEAL_AT));
-        mac.update(staging.view(FIXED_BYTES, used));
-        mac.update(staging.view(headerBytes, headerBytes + payloadBytes));
-        return mac.doFinal();
+    private byte[] seal(AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
+        Mac current = Objects.requireNonNull(mac == null ? key.newMac() : mac);
+        mac = null; // until this seal is done
+        current.update(staging.view(0, PAYLOAD_CRC_AT));
+        current.update(staging.view(SEAL_KIND_AT, SEAL_AT));
+        current.update(staging.view(FIXED_BYTES, used));
+        current.update(staging.view(headerBytes, headerBytes + payloadBytes));
+        byte[] seal = current.doFinal();
+        mac = current;
+        return seal;
     }
 
     private boolean sameNamespace(MemorySegment in) {

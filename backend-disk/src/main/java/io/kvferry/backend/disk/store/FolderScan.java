@@ -301,38 +301,82 @@ final class FolderScan {
         return Math.min(now, known.toMillis()) <= oldest || known.toMillis() > latest;
     }
 
-    /// Deletes every block, and what was set aside; answers how many blocks. The catalog forgets
-    /// all of them, also when only some could be deleted; the next scan finds the others.
+    /// Deletes every block, and what was set aside; answers how many blocks. Passes over what
+    /// cannot be deleted, and throws the first failure at the end. The catalog forgets all of them,
+    /// also when only some could be deleted; the next scan finds the others.
     ///
     /// @param closed asked before each deletion whether the store is closed, whose folder the next
     ///   store may use
     /// @throws KvFerryException [ErrorCode#STORAGE_IO], or [ErrorCode#CLOSED]
     long clear(BooleanSupplier closed) {
-        var deleted = new long[1];
+        var clearing = new Clearing(closed);
         try {
             for (int i = 0; i < StoreFolder.FOLDERS; i++) {
-                forEachFile(
-                        core.folder().subfolder(i),
-                        file -> {
-                            if (closed.getAsBoolean()) {
-                                throw new KvFerryException(
-                                        ErrorCode.CLOSED,
-                                        "block store "
-                                                + core.folder().folder()
-                                                + " was closed before all blocks were deleted");
-                            }
-                            if (!StoreFolder.isMark(file)
-                                    && !Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
-                                    && Files.deleteIfExists(file)) {
-                                deleted[0]++;
-                            }
-                        });
+                clearing.empty(core.folder().subfolder(i), clearing::delete);
             }
         } finally {
             core.removed(forgetAll());
         }
-        forEachFile(core.folder().bad(), FolderScan::deleteIfPossible);
-        return deleted[0];
+        clearing.empty(core.folder().bad(), FolderScan::deleteIfPossible);
+        return clearing.deleted();
+    }
+
+    /// What one [#clear] has deleted, and the first failure.
+    private final class Clearing {
+        private final BooleanSupplier closed;
+        private long deleted;
+        private @Nullable KvFerryException failure;
+
+        Clearing(BooleanSupplier closed) {
+            this.closed = closed;
+        }
+
+        void empty(Path folder, FileAction deletion) {
+            try {
+                walk(folder, deletion);
+            } catch (IOException e) {
+                failed("cannot look through " + folder, e);
+            }
+        }
+
+        void delete(Path file) {
+            if (closed.getAsBoolean()) {
+                throw new KvFerryException(
+                        ErrorCode.CLOSED,
+                        "block store "
+                                + core.folder().folder()
+                                + " was closed before all blocks were deleted");
+            }
+            if (StoreFolder.isMark(file) || Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)) {
+                return;
+            }
+            try {
+                if (Files.deleteIfExists(file)) {
+                    deleted++;
+                }
+            } catch (IOException e) {
+                if (core.folder().block(file.getFileName().toString()).isPresent()) {
+                    failed("cannot delete " + file, e);
+                } else {
+                    stays(file, e);
+                }
+            }
+        }
+
+        private void failed(String what, IOException e) {
+            if (failure == null) {
+                failure = FileTrouble.exception(what, e);
+            } else {
+                LOG.debug("{}", what, e);
+            }
+        }
+
+        long deleted() {
+            if (failure != null) {
+                throw failure;
+            }
+            return deleted;
+        }
     }
 
     /// Not beside a scan, which may have listed what is deleted now and would adopt it afterwards.
@@ -349,8 +393,12 @@ final class FolderScan {
         try {
             Files.deleteIfExists(file);
         } catch (IOException e) {
-            LOG.debug("{} stays", file, e);
+            stays(file, e);
         }
+    }
+
+    private static void stays(Path file, IOException why) {
+        LOG.debug("{} stays", file, why);
     }
 
     @FunctionalInterface
@@ -359,6 +407,14 @@ final class FolderScan {
     }
 
     private static void forEachFile(Path folder, FileAction action) {
+        try {
+            walk(folder, action);
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot look through " + folder, e);
+        }
+    }
+
+    private static void walk(Path folder, FileAction action) throws IOException {
         try (var files = Files.newDirectoryStream(folder)) {
             for (Path file : files) {
                 try {
@@ -369,11 +425,8 @@ final class FolderScan {
             }
         } catch (NoSuchFileException _) {
             // no such folder: nothing in it
-        } catch (IOException e) {
-            throw FileTrouble.exception("cannot look through " + folder, e);
         } catch (DirectoryIteratorException e) {
-            throw FileTrouble.exception(
-                    "cannot look through " + folder, Objects.requireNonNull(e.getCause()));
+            throw Objects.requireNonNull(e.getCause());
         }
     }
 }

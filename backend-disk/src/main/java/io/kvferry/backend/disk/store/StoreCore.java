@@ -319,17 +319,22 @@ final class StoreCore {
 
     /// Renames a file with a media error, so that the block can be saved again. The bad sectors
     /// stay in use until a later such file takes its name (there are sixteen) or all blocks are
-    /// deleted. If the rename fails, the block is a miss until it is overwritten.
+    /// deleted. If the rename fails, the block is a miss until it is overwritten; for a while only
+    /// if the medium failed the rename too, as a device does that is away for a moment.
     void setAside(StoreFolder.Names names, KeyDigest digest) {
         int rc = calls.rename(names.file(digest), names.bad(digest));
         if (Errno.isGone(-rc)) { // the file is gone, or that folder
-            rc =
-                    folder.makeBad(publisher)
-                            ? calls.rename(names.file(digest), names.bad(digest))
-                            : -Errno.EIO;
+            if (!folder.makeBad(publisher)) {
+                catalog.markUnreadable(digest);
+                return;
+            }
+            rc = calls.rename(names.file(digest), names.bad(digest));
         }
         if (rc == 0 || Errno.isGone(-rc)) { // another reader was first
             forget(digest);
+        } else if (Errno.isMedium(-rc)) {
+            long now = System.nanoTime();
+            catalog.suppress(digest, now, now);
         } else {
             catalog.markUnreadable(digest);
         }

@@ -214,6 +214,46 @@ class FaultTest {
         }
     }
 
+    /// As of a device that drops out for a moment: the file can be neither looked at nor set aside,
+    /// and is well.
+    @ParameterizedTest
+    @ValueSource(ints = {Errno.EIO, Errno.EACCES})
+    void findsABlockThatItKnewOnceItCanBeLookedAtAgain(int errno) {
+        var config = suppressing(Duration.ofMillis(20));
+        BlockKey key = BlockKey.of("k");
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls);
+                var other = BlockStore.open(config, StoreListener.NONE)) {
+            assertThat(new StoreDriver(other).save(key, block(1, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+            var driver = new StoreDriver(store);
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+            calls.hook = (call, _) -> call.matches("status|rename") ? -errno : 0;
+            assertThat(driver.locate(List.of(key))).isZero();
+            calls.hook = FaultInjectingCalls.PASS;
+            var limit = Deadline.in(StoreDriver.PATIENCE);
+            int found = 0;
+            while (found == 0 && !limit.passed()) { // the suppression lasts a while
+                found = driver.locate(List.of(key));
+            }
+            assertThat(found).isEqualTo(1);
+            assertThat(driver.load(key, empty(5000))).isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    /// Each lookup asks the file system, except while the block is suppressed.
+    private StoreConfig suppressing(Duration suppression) {
+        var config = StoreDriver.looking(StoreDriver.config(root));
+        var times = config.times();
+        return config.with(
+                new StoreConfig.Times(
+                        times.io(),
+                        times.verifyAfter(),
+                        times.tempMaxAge(),
+                        times.scanInterval(),
+                        times.recency(),
+                        suppression));
+    }
+
     /// A network file system says so of a file that another host has replaced meanwhile.
     @ParameterizedTest
     @ValueSource(strings = {"openRead", "read"})

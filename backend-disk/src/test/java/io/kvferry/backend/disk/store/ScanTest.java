@@ -6,9 +6,11 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.sun.management.ThreadMXBean;
 
+import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.backend.disk.block.FleetKey;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FaultInjectingCalls;
@@ -31,6 +33,7 @@ import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.Collections;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.CountDownLatch;
@@ -274,6 +277,40 @@ class ScanTest {
         } finally {
             immutable(useless, false);
             immutable(temp, false);
+        }
+    }
+
+    @Test
+    void aClearPassesOverAFileThatCannotBeDeletedAndFailsAtTheEnd() throws Exception {
+        try (var store = open()) {
+            var folder = store.core().folder();
+            for (int i = 0; i < 64; i++) { // in most subfolders
+                new StoreDriver(store).save(BlockKey.of("k" + i), StoreDriver.block(1, 100));
+            }
+            Path bad = Files.createFile(folder.bad().resolve("0"));
+            var blocks = BlockFiles.under(root);
+            Path kept = Collections.min(blocks); // the first folders are emptied first
+            Path notes = Files.createFile(kept.resolveSibling("notes.txt"));
+            try {
+                Assumptions.assumeTrue(
+                        immutable(kept, true) && immutable(notes, true),
+                        "chattr +i was refused; run as root on a file system that has it to include this");
+                assertThatThrownBy(store::clear)
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isEqualTo(ErrorCode.STORAGE_IO))
+                        .hasMessageContaining("cannot delete " + kept);
+                assertThat(BlockFiles.under(root)).containsExactly(kept);
+                assertThat(bad).doesNotExist();
+                store.scan();
+                assertThat(store.stats().blocks()).isEqualTo(1);
+                immutable(kept, false);
+                assertThat(store.clear()).as("beside a file that is no block").isEqualTo(1);
+                assertThat(notes).exists();
+            } finally {
+                immutable(kept, false);
+                immutable(notes, false);
+            }
         }
     }
 
