@@ -12,7 +12,7 @@ import java.lang.invoke.VarHandle;
 
 /// [FileCalls] straight on libc of 64-bit Linux. Unlike a FileChannel, opening a file here
 /// allocates no object.
-class PosixFileCalls implements FileCalls {
+final class PosixFileCalls implements FileCalls {
     // Links libc with this class, so that [Platform] learns when that is not possible.
     private static final VarHandle ERRNO =
             Libc.STATE.varHandle(MemoryLayout.PathElement.groupElement("errno"));
@@ -71,8 +71,24 @@ class PosixFileCalls implements FileCalls {
     private static final ThreadLocal<MemorySegment> TIMES =
             ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(4 * Long.BYTES, Long.BYTES));
 
+    static {
+        // A class of the JDK that does not load the first time, as in a full heap, never does.
+        MemorySegment each = STATUS.get();
+        each.set(JAVA_SHORT, 0, each.get(JAVA_SHORT, 0));
+        each.set(JAVA_INT, 0, each.get(JAVA_INT, 0));
+        each.set(JAVA_LONG, 0, each.get(JAVA_LONG, 0));
+    }
+
+    private final Naming naming;
+
     /// Call through [FileCalls#ofPlatform], which knows where this class cannot be loaded.
-    PosixFileCalls() {}
+    PosixFileCalls() {
+        this(new LibcNaming());
+    }
+
+    PosixFileCalls(Naming naming) {
+        this.naming = naming;
+    }
 
     private static String arch() {
         return System.getProperty("os.arch");
@@ -229,14 +245,14 @@ class PosixFileCalls implements FileCalls {
 
     @Override
     public int publish(MemorySegment from, MemorySegment to) {
-        int rc = rename(from, to, RENAME_NOREPLACE);
+        int rc = naming.rename(from, to, RENAME_NOREPLACE);
         // File systems without the flag (some network ones) say EINVAL; a hard link refuses a
         // taken name as well.
         return rc == -Errno.EINVAL || rc == -Errno.ENOSYS ? linkThenUnlink(from, to) : rc;
     }
 
     private int linkThenUnlink(MemorySegment from, MemorySegment to) {
-        int rc = link(from, to);
+        int rc = naming.link(from, to);
         return switch (-rc) {
             case 0 -> unlink(from);
             case Errno.EPERM, Errno.ENOSYS, Errno.EOPNOTSUPP -> renameIfFree(from, to);
@@ -255,30 +271,42 @@ class PosixFileCalls implements FileCalls {
         };
     }
 
-    /// For tests, which answer as file systems do that have none.
-    int link(MemorySegment from, MemorySegment to) {
-        MemorySegment state = STATE.get();
-        try {
-            return answer((int) Libc.LINK.invokeExact(state, from, to), state);
-        } catch (Throwable e) {
-            throw unexpected("link", e);
-        }
-    }
-
     @Override
     public int rename(MemorySegment from, MemorySegment to) {
-        return rename(from, to, 0);
+        return naming.rename(from, to, 0);
     }
 
-    /// For tests, which answer as file systems do that lack a flag.
-    int rename(MemorySegment from, MemorySegment to, int flags) {
-        MemorySegment state = STATE.get();
-        try {
-            return answer(
-                    (int) Libc.RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, flags),
-                    state);
-        } catch (Throwable e) {
-            throw unexpected("renameat2", e);
+    /// The calls that name a file; not every file system has a link, or each flag of a rename.
+    interface Naming {
+        int rename(MemorySegment from, MemorySegment to, int flags);
+
+        int link(MemorySegment from, MemorySegment to);
+    }
+
+    /// Those of libc.
+    static final class LibcNaming implements Naming {
+        @Override
+        public int rename(MemorySegment from, MemorySegment to, int flags) {
+            MemorySegment state = STATE.get();
+            try {
+                return answer(
+                        (int)
+                                Libc.RENAMEAT2.invokeExact(
+                                        state, AT_FDCWD, from, AT_FDCWD, to, flags),
+                        state);
+            } catch (Throwable e) {
+                throw unexpected("renameat2", e);
+            }
+        }
+
+        @Override
+        public int link(MemorySegment from, MemorySegment to) {
+            MemorySegment state = STATE.get();
+            try {
+                return answer((int) Libc.LINK.invokeExact(state, from, to), state);
+            } catch (Throwable e) {
+                throw unexpected("link", e);
+            }
         }
     }
 

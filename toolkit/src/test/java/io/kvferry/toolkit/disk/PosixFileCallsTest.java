@@ -27,17 +27,19 @@ class PosixFileCallsTest {
 
     /// Those of a file system that can neither rename without replacing nor link.
     private static PosixFileCalls without(int renameErrno, int linkErrno) {
-        return new PosixFileCalls() {
-            @Override
-            int rename(MemorySegment from, MemorySegment to, int flags) {
-                return flags == 0 ? super.rename(from, to, flags) : -renameErrno;
-            }
+        var real = new PosixFileCalls.LibcNaming();
+        return new PosixFileCalls(
+                new PosixFileCalls.Naming() {
+                    @Override
+                    public int rename(MemorySegment from, MemorySegment to, int flags) {
+                        return flags == 0 ? real.rename(from, to, flags) : -renameErrno;
+                    }
 
-            @Override
-            int link(MemorySegment from, MemorySegment to) {
-                return -linkErrno;
-            }
-        };
+                    @Override
+                    public int link(MemorySegment from, MemorySegment to) {
+                        return -linkErrno;
+                    }
+                });
     }
 
     private MemorySegment file(String name, String content) throws IOException {
