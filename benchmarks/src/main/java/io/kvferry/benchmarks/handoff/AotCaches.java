@@ -15,6 +15,9 @@ import java.util.Optional;
 ///
 /// @param folder where they are; empty when engines start without
 record AotCaches(Optional<Path> folder) implements AutoCloseable {
+    private static final String PREFILL = "prefill.aot";
+    private static final String DECODE = "decode.aot";
+
     static AotCaches of(boolean wanted) throws IOException {
         return new AotCaches(
                 wanted ? Optional.of(Files.createTempDirectory("kvferry-aot")) : Optional.empty());
@@ -22,12 +25,24 @@ record AotCaches(Optional<Path> folder) implements AutoCloseable {
 
     /// The JVM options of the engine that computes prompts.
     List<String> prefill() {
-        return options("prefill.aot");
+        return options(PREFILL);
     }
 
     /// The JVM options of the engine that generates.
     List<String> decode() {
-        return options("decode.aot");
+        return options(DECODE);
+    }
+
+    /// Checks that the first pair has written them.
+    void requireWritten() {
+        if (folder.isEmpty()) {
+            return;
+        }
+        for (var name : List.of(PREFILL, DECODE)) {
+            if (!Files.exists(folder.get().resolve(name))) {
+                throw new IllegalStateException("no AOT cache was written: " + name);
+            }
+        }
     }
 
     private List<String> options(String name) {

@@ -182,6 +182,7 @@ public final class FirstHandOffBenchmark extends Benchmark {
                 route.send(prefill, decode, "before-" + i, tokens);
             }
         }
+        caches.requireWritten();
     }
 
     private EngineProcess child(String config, ClassLog log, List<String> cache) throws Exception {

@@ -167,6 +167,7 @@ public final class HandOffBenchmark extends Benchmark {
                 }
             }
         }
+        caches.requireWritten();
         try (var prefill =
                         new EngineProcess(
                                 route.prefillConfig(), longest, "none", caches.prefill());

@@ -23,6 +23,7 @@ import io.kvferry.spi.observe.TraceEvent;
 
 import org.junit.jupiter.api.Test;
 
+import java.nio.file.Files;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -74,6 +75,19 @@ class ChildProcessTest {
             assertThat(childJvms()).hasSize(2);
         }
         assertThat(childJvms()).isEmpty();
+    }
+
+    /// It says so on its standard output, which is the link to its engine.
+    @Test
+    void aWorkerStartsWhoseJvmWarnsOfAnAotCacheThatDoesNotFit() throws Exception {
+        var cache = Files.createTempFile("kvferry", ".aot");
+        var workers = new Workers.ChildProcesses(List.of("-Xmx128m", "-XX:AOTCache=" + cache), "");
+        try (var engine = Engine.open(config(Map.of()).workers(workers))) {
+            assertThat(run(engine, request(prompt(1, 23), 10)).tokens())
+                    .isEqualTo(reference(prompt(1, 23), 10));
+        } finally {
+            Files.delete(cache);
+        }
     }
 
     @Test

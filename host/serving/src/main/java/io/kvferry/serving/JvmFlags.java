@@ -15,8 +15,8 @@ public final class JvmFlags {
 
     /// Native access; the vector module where this JVM has it (Jlama); silence about libraries that
     /// still use Unsafe; the collector that needs no threads of its own; the name of the file with
-    /// the fleet's secret; the installation's plugin folder; the AOT cache that this JVM started
-    /// from.
+    /// the fleet's secret; the installation's plugin folder; the AOT cache that this JVM was told
+    /// to start from.
     public static List<String> forChild() {
         return forChild(ManagementFactory.getRuntimeMXBean().getInputArguments());
     }

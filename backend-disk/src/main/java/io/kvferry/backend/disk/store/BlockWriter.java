@@ -81,7 +81,7 @@ final class BlockWriter {
                 return result;
             }
             if (full && deleted) {
-                core.freeSpace().deletingDidNotHelp();
+                core.freeSpace().deletingDidNotHelp(System.nanoTime());
             }
             if (full && (deleted || !makeRoomOnDisk(task, key))) {
                 return failed("write", lastErrno, key);
@@ -91,10 +91,12 @@ final class BlockWriter {
         return failed("publication", lastErrno, key);
     }
 
-    /// Deletes as much as the block needs, for a file system that was full below the quota and
-    /// above the reserve.
+    /// Deletes as much as the block needs, for a file system that was full although it has room.
     private boolean makeRoomOnDisk(BlockTask task, BlockKey key) {
         long bytes = RecordFormat.fileBytes(key, task.payloadBytes());
+        if (core.freeSpace().shortage(bytes, System.nanoTime()) > 0) {
+            return true; // it shows no room any more: the next attempt deletes
+        }
         return core.evictor().free(bytes, task.deadlineNanos());
     }
 
@@ -138,7 +140,7 @@ final class BlockWriter {
                 core.restoreFolder(task.deadlineNanos());
                 return null;
             }
-            if (Errno.isFull(-rc) && core.freeSpace().deletingMayHelp()) {
+            if (Errno.isFull(-rc) && core.freeSpace().deletingMayHelp(System.nanoTime())) {
                 lastErrno = -rc;
                 full = true;
                 return null;

@@ -29,8 +29,9 @@ final class Evictor {
     /// Files that cannot be deleted, after which no other is tried.
     private static final int MOST_KEPT = 16;
 
-    /// Files whose times are corrected, each with a look at it, before others get a chance to take
-    /// the lock and a deadline is looked at: another process may have used nearly all.
+    /// Files whose times are corrected, each with a look at it, before the deadline is looked at,
+    /// and a save that needs quota lets others take the lock: another process may have used nearly
+    /// all.
     private static final int MOST_CORRECTED = 64;
 
     private static final long TURN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);

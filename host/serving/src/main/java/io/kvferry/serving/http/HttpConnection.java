@@ -329,10 +329,10 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
             channel.close();
             return;
         }
-        service.connections().setWaiting(channel, true);
-        awaitHead(channel);
         boolean taken = false;
         try {
+            service.connections().setWaiting(channel, true);
+            awaitHead(channel);
             takeEarly(channel);
             taken = true;
         } finally {

@@ -17,12 +17,16 @@ import java.util.concurrent.TimeUnit;
 public final class FreeSpace {
     private static final long FRESH_NANOS = TimeUnit.MILLISECONDS.toNanos(250);
 
+    /// Time between two deletions that do not help: another writer may have taken the room.
+    private static final long NEXT_TRY_NANOS = TimeUnit.SECONDS.toNanos(30);
+
     private final FileStore store;
     private final long reserve;
     private long estimate;
     private long asOf;
     private boolean known;
     private volatile boolean deletingDoesNotHelp;
+    private volatile long helplessSince;
 
     /// @param reserve bytes that stay free, 0 for none
     public FreeSpace(Path folder, long reserve) {
@@ -57,16 +61,17 @@ public final class FreeSpace {
     }
 
     /// A write met a file system that is full although it has room, as with a quota of the user or
-    /// without inodes. Whether it is worth a try to delete as much as the write needs: not where
-    /// that did not help the last time and nothing was written since, and not without a reserve,
+    /// without inodes. Whether it is worth a try to delete as much as the write needs: not for 30 s
+    /// after that did not help, unless something was written since, and not without a reserve,
     /// where the file system decides alone.
-    public boolean deletingMayHelp() {
+    public boolean deletingMayHelp(long now) {
         invalidate();
-        return reserve > 0 && !deletingDoesNotHelp;
+        return reserve > 0 && !(deletingDoesNotHelp && now - helplessSince < NEXT_TRY_NANOS);
     }
 
     /// A write failed again after as much had been deleted.
-    public void deletingDidNotHelp() {
+    public void deletingDidNotHelp(long now) {
+        helplessSince = now;
         deletingDoesNotHelp = true;
     }
 

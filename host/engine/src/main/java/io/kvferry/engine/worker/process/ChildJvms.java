@@ -22,6 +22,9 @@ public record ChildJvms(List<String> jvmOptions) implements WorkerLauncher {
         var command = new ArrayList<String>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.add("--enable-native-access=ALL-UNNAMED");
+        // Standard output is the link: a JVM's own warnings, as of an AOT cache that does not fit,
+        // would be taken for a frame.
+        command.addAll(List.of("-Xlog:disable", "-Xlog:all=warning:stderr"));
         command.addAll(jvmOptions);
         command.add("-cp");
         command.add(System.getProperty("java.class.path"));
