@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.backend.disk.DiskConnectorProvider;
+import io.kvferry.backend.disk.SmallFileSystem;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -15,19 +16,15 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 
-import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /// Files of several blocks on a file system that fills up, below a capacity that it does not have.
@@ -41,10 +38,7 @@ class FullFolderTest {
     @Test
     @Timeout(600)
     void servesOnWhenRunsCannotBeSavedAndSavesAgainOnceThereIsRoom() throws Exception {
-        Assumptions.assumeTrue(
-                run("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "kvferry-test", root + ""),
-                "mounting a 1 MiB tmpfs was refused; run as root with CAP_SYS_ADMIN to include this");
-        try {
+        try (var _ = SmallFileSystem.mount(root, "size=1m")) {
             try (var engine = open()) {
                 int prompts = 25;
                 for (int i = 0; i < prompts; i++) {
@@ -62,8 +56,6 @@ class FullFolderTest {
                 assertThat(found(engine, prompts)).isZero();
                 assertThat(found(engine, prompts)).isEqualTo(3 * RUN);
             }
-        } finally {
-            assertThat(run("umount", root.toString())).isTrue();
         }
     }
 
@@ -112,15 +104,5 @@ class FullFolderTest {
             LockSupport.parkNanos(1_000_000);
         }
         return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
-    }
-
-    private static boolean run(String... command) throws Exception {
-        try {
-            Process process =
-                    new ProcessBuilder(List.of(command)).redirectErrorStream(true).start();
-            return process.waitFor(20, TimeUnit.SECONDS) && process.exitValue() == 0;
-        } catch (IOException _) {
-            return false; // no such command here
-        }
     }
 }

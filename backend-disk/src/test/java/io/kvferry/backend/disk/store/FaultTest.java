@@ -195,6 +195,11 @@ class FaultTest {
         }
     }
 
+    private static void saveOne(BlockStore store, BlockKey key) {
+        assertThat(new StoreDriver(store).save(key, block(1, 5000)))
+                .isEqualTo(BlockResult.Done.STORED);
+    }
+
     /// Such as on a network file system while its server is away. Of a file that it does not know
     /// the store cannot tell whether it was ever there.
     @ParameterizedTest
@@ -204,8 +209,7 @@ class FaultTest {
         BlockKey key = BlockKey.of("k");
         try (var store = BlockStore.open(config, StoreListener.NONE, calls);
                 var other = BlockStore.open(config, StoreListener.NONE)) {
-            assertThat(new StoreDriver(other).save(key, block(1, 5000)))
-                    .isEqualTo(BlockResult.Done.STORED);
+            saveOne(other, key);
             var driver = new StoreDriver(store);
             calls.hook = (call, _) -> call.matches("status|rename") ? -errno : 0;
             assertThat(driver.locate(List.of(key))).isZero();
@@ -223,8 +227,7 @@ class FaultTest {
         BlockKey key = BlockKey.of("k");
         try (var store = BlockStore.open(config, StoreListener.NONE, calls);
                 var other = BlockStore.open(config, StoreListener.NONE)) {
-            assertThat(new StoreDriver(other).save(key, block(1, 5000)))
-                    .isEqualTo(BlockResult.Done.STORED);
+            saveOne(other, key);
             var driver = new StoreDriver(store);
             assertThat(driver.locate(List.of(key))).isEqualTo(1);
             calls.hook = (call, _) -> call.matches("status|rename") ? -errno : 0;

@@ -95,17 +95,7 @@ class PowerCutTest {
     @EnumSource(RecordingCalls.Unsynced.class)
     void keepsBlocksThatAreWrittenInSeveralPieces(RecordingCalls.Unsynced unsynced) {
         calls.gathers = true;
-        bytes = SEVERAL_PIECES;
-        try (var careless = open(Durability.NONE);
-                var strict = open(Durability.STRICT)) {
-            save(careless, 0, BlockResult.Done.STORED);
-            save(strict, 0, BlockResult.Done.PRESENT);
-            save(strict, 1, BlockResult.Done.STORED);
-            save(careless, 2, BlockResult.Done.STORED);
-        }
-        for (int count = 0; count <= calls.count(); count++) {
-            verify(count, unsynced);
-        }
+        saveAndVerifySeveralPieces(unsynced);
     }
 
     /// Their files have their full length before their bytes.
@@ -119,6 +109,10 @@ class PowerCutTest {
                     "the folder of temporary files takes no O_DIRECT");
         }
         direct = DirectIo.ON;
+        saveAndVerifySeveralPieces(unsynced);
+    }
+
+    private void saveAndVerifySeveralPieces(RecordingCalls.Unsynced unsynced) {
         bytes = SEVERAL_PIECES;
         try (var careless = open(Durability.NONE);
                 var strict = open(Durability.STRICT)) {
