@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
+import io.kvferry.backend.disk.block.BlockKey;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
@@ -18,8 +19,14 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /// The loads and saves of one step, from the scheduler half to the worker halves.
-record DiskPlan(List<Move> loads, List<Move> saves) {
-    private static final int VERSION = 3;
+///
+/// @param used files that ended transfers have used, the first of a prompt first, for worker halves
+///   in other processes: those evict, and know only when each file was written or read
+record DiskPlan(List<Move> loads, List<Move> saves, List<BlockKey> used) {
+    private static final int VERSION = 4;
+
+    /// Most of `used`, which is but a hint.
+    private static final int MOST_USED = 16_384;
 
     /// A run of blocks in one file, see [FileLayout].
     ///
@@ -96,16 +103,23 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
     }
 
     static DiskPlan empty() {
-        return new DiskPlan(new ArrayList<>(), new ArrayList<>());
+        return new DiskPlan(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+    }
+
+    /// Adds files that were used, as many as there is room for.
+    void addUsed(List<BlockKey> keys) {
+        used.addAll(keys.subList(0, Math.min(keys.size(), MOST_USED - used.size())));
     }
 
     Payload encode() {
-        if (loads.isEmpty() && saves.isEmpty()) {
+        if (loads.isEmpty() && saves.isEmpty() && used.isEmpty()) {
             return Payload.EMPTY;
         }
         var out = new WireWriter();
         write(out, loads);
         write(out, saves);
+        out.i32(used.size());
+        used.forEach(key -> out.string(key.toString()).i32(key.depth()));
         return out.toPayload(VERSION);
     }
 
@@ -116,9 +130,17 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             return empty();
         }
         WireReader in = payload.reader("plan of DiskConnector", VERSION);
-        var plan = new DiskPlan(read(in), read(in));
+        var plan = new DiskPlan(read(in), read(in), readUsed(in));
         in.end();
         return plan;
+    }
+
+    private static List<BlockKey> readUsed(WireReader in) {
+        var used = new ArrayList<BlockKey>();
+        for (int n = in.count(2 * Integer.BYTES); n > 0; n--) {
+            used.add(BlockKey.of(in.string(), in.i32()));
+        }
+        return used;
     }
 
     private static void write(WireWriter out, List<Move> moves) {

@@ -40,6 +40,7 @@ final class DiskSaves {
     private final int poolBlocks;
     private final Duration leaseTime;
     private final Consumer<DiskPlan.Move> plan;
+    private final Consumer<List<BlockKey>> touch;
     private final Map<TransferId, Saving> saving = new HashMap<>();
     private final List<Drain> drains = new ArrayList<>(0);
     private int deferred;
@@ -65,6 +66,7 @@ final class DiskSaves {
     }
 
     /// @param plan takes what the workers are to write
+    /// @param touch takes files that were used together, the first of a prompt first
     DiskSaves(
             BlockStore store,
             BlockPool pool,
@@ -72,7 +74,8 @@ final class DiskSaves {
             RunIndex index,
             KvCacheSpec cache,
             Duration leaseTime,
-            Consumer<DiskPlan.Move> plan) {
+            Consumer<DiskPlan.Move> plan,
+            Consumer<List<BlockKey>> touch) {
         this.store = store;
         this.pool = pool;
         this.layout = layout;
@@ -81,6 +84,7 @@ final class DiskSaves {
         this.poolBlocks = cache.blockCount();
         this.leaseTime = leaseTime;
         this.plan = plan;
+        this.touch = touch;
     }
 
     /// Saves the full blocks among the first `tokens` tokens that are not stored yet. Saves whole
@@ -287,7 +291,7 @@ final class DiskSaves {
         keys.forEach(store::expect);
         var used = new ArrayList<>(ended.prefix());
         used.addAll(keys);
-        store.touch(used);
+        touch.accept(used);
         var move = ended.move();
         var blocks = new BitSet();
         files.forEach(each -> blocks.set(each.start(), each.end()));

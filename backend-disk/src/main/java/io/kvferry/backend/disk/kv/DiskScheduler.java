@@ -127,7 +127,16 @@ final class DiskScheduler implements SchedulerConnector {
                                 runs,
                                 context.engine().cache(),
                                 leaseTime,
-                                move -> plan.saves().add(move)));
+                                move -> plan.saves().add(move),
+                                this::touch));
+    }
+
+    /// Notes that these files were used together, also where they are evicted.
+    private void touch(List<BlockKey> used) {
+        store.touch(used);
+        if (!store.isShared()) { // else the worker halves of this process know
+            plan.addUsed(used);
+        }
     }
 
     @Override
@@ -261,7 +270,7 @@ final class DiskScheduler implements SchedulerConnector {
     /// same time, so that none is evicted before its continuation.
     private void loaded(Tracked tracked, int first, int end) {
         tracked.loadingFiles.forEach(files -> files.keys().forEach(store::loadedElsewhere));
-        store.touch(tracked.filesInUse());
+        touch(tracked.filesInUse());
         if (first <= tracked.savedBlocks) { // else the folder may lack what comes before
             tracked.savedBlocks = Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
         }

@@ -119,6 +119,7 @@ final class DiskWorker implements WorkerConnector {
     public void beginStep(WorkerStep step) {
         DiskPlan plan = DiskPlan.decode(step.plan());
         step.revoked().forEach(this::revoke);
+        store.touch(plan.used());
         var awaited = new ArrayList<DiskJob>();
         for (DiskPlan.Move move : plan.loads()) {
             Deadline limit = Deadline.in(lease);

@@ -264,6 +264,11 @@ public final class BlockStore implements AutoCloseable {
         }
     }
 
+    /// Whether other stores of this process share what this one knows of the folder.
+    public boolean isShared() {
+        return core.isShared();
+    }
+
     /// Whether the block was there when this process last saw it, however long ago; no file system
     /// call.
     public boolean mayContain(BlockKey key) {

@@ -186,6 +186,13 @@ final class StoreCore {
         }
     }
 
+    /// Whether several stores have it, or are about to.
+    boolean isShared() {
+        synchronized (OPEN) {
+            return slot.users > 1;
+        }
+    }
+
     private static Recency recency(StoreConfig config) {
         return new Recency(config.times().recency().toMillis());
     }

@@ -210,7 +210,8 @@ class DiskSavesTest {
                 new RunIndex(),
                 new KvCacheSpec(List.of(group(0), group(1)), BLOCKS),
                 Duration.ofMinutes(5),
-                plan);
+                plan,
+                store::touch);
     }
 
     private static void saveAll(DiskSaves saves, FileLayout layout) {

@@ -76,7 +76,7 @@ class DiskWorkerTest {
                         new int[][] {{0}},
                         1,
                         List.of());
-        var plan = new DiskPlan(List.of(), List.of(move));
+        var plan = new DiskPlan(List.of(), List.of(move), List.of());
         var limit = Deadline.in(Duration.ofSeconds(60));
         try (Arena arena = Arena.ofShared();
                 var worker = open()) {
