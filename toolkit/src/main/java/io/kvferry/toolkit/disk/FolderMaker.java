@@ -3,6 +3,7 @@ package io.kvferry.toolkit.disk;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.files.PrivateFolder;
 
 import java.io.IOException;
@@ -17,6 +18,8 @@ import java.util.List;
 ///
 /// Threading: any thread; any number of processes may make the same folders.
 public final class FolderMaker {
+    private static final Path PROCESS = Path.of("/proc/self");
+
     private final FilePublisher publisher;
 
     public FolderMaker(FilePublisher publisher) {
@@ -80,16 +83,29 @@ public final class FolderMaker {
     /// Refuses folders that another user owns, may write to or could replace, as
     /// [PrivateFolder#check].
     ///
-    /// @param probe a path that is not taken, for a file whose owner is who this process is
+    /// @param probe a path that is not taken, for a file whose owner is who this process is; on a
+    ///   full file system, in which the store may make room itself, Linux is asked instead
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] with the owner or mode found
     public static void checkAccess(List<Path> folders, Path probe) throws IOException {
-        PrivateFolder.makeFile(probe);
         try {
+            Path own = makeOwn(probe);
             for (Path each : folders) {
-                PrivateFolder.check(each, probe);
+                PrivateFolder.check(each, own);
             }
         } finally {
             Files.deleteIfExists(probe);
+        }
+    }
+
+    private static Path makeOwn(Path probe) throws IOException {
+        try {
+            PrivateFolder.makeFile(probe);
+            return probe;
+        } catch (IOException e) {
+            if (FileTrouble.isFull(e) && Files.exists(PROCESS)) {
+                return PROCESS.toRealPath(); // a folder of its user
+            }
+            throw e;
         }
     }
 

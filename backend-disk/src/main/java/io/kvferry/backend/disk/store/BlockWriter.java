@@ -23,6 +23,10 @@ final class BlockWriter {
     /// More evictions than this between two looks at one block indicate a fault.
     private static final int MOST_ATTEMPTS = 3;
 
+    /// Deletions for one block on a full file system: another process may take what the first one
+    /// has freed.
+    private static final int MOST_DELETIONS = 2;
+
     /// Files of at least this size are preallocated. Without preallocation, ext4 with direct I/O
     /// rounds the allocation of a large write up to a power of two and holds the rest until the
     /// file is closed: files of 4 MiB and a header would lie 8 MiB apart, some in two extents. With
@@ -73,20 +77,20 @@ final class BlockWriter {
         BlockKey key = task.key();
         task.enterIo();
         lastErrno = Errno.EEXIST;
-        boolean deleted = false;
+        int deletions = 0;
         for (int i = 0; i < MOST_ATTEMPTS; i++) {
             full = false;
             var result = attempt(task, key);
             if (result != null) {
                 return result;
             }
-            if (full && deleted) {
+            if (full && deletions == MOST_DELETIONS) {
                 core.freeSpace().deletingDidNotHelp(System.nanoTime());
             }
-            if (full && (deleted || !makeRoomOnDisk(task, key))) {
+            if (full && (deletions == MOST_DELETIONS || !makeRoomOnDisk(task, key))) {
                 return failed("write", lastErrno, key);
             }
-            deleted |= full;
+            deletions += full ? 1 : 0;
         }
         return failed("publication", lastErrno, key);
     }

@@ -19,6 +19,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -27,6 +28,7 @@ import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.Callable;
 import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// D5 on a file system that is really full, below the quota of the store.
 class FullFileSystemTest {
@@ -101,7 +103,7 @@ class FullFileSystemTest {
                 for (int i = KEYS - (int) left; i < KEYS; i++) {
                     assertThat(load(store, i)).isEqualTo(BlockResult.Done.LOADED);
                 }
-                checkNoTemps(config);
+                assertThat(StoreDriver.temps(config)).isEmpty();
             }
         }
     }
@@ -140,11 +142,69 @@ class FullFileSystemTest {
         }
     }
 
+    /// The deletion for a save helps somebody else; that for its next try helps.
+    @Test
+    void deletesOnceMoreWhenAnotherProcessTakesTheInodeThatADeletionFreed() throws Exception {
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+        try (var _ = SmallFileSystem.mount(root, NO_INODES);
+                var store = BlockStore.open(config(1), StoreListener.NONE, calls)) {
+            int blocks = fillWithBlocks(store);
+            long evicted = store.stats().evicted();
+            var other = root.resolve("of another program");
+            var creations = new AtomicInteger();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("createNew") && creations.incrementAndGet() == 2) {
+                            assertThat(make(other)).isTrue();
+                        }
+                        return 0;
+                    };
+            assertThat(save(store, blocks)).isEqualTo(BlockResult.Done.STORED);
+            assertThat(creations).hasValue(3);
+            assertThat(store.stats().evicted()).isEqualTo(evicted + 2);
+        }
+    }
+
+    /// Saves until each save takes the place of another one.
+    private static int fillWithBlocks(BlockStore store) {
+        int blocks = 0;
+        while (store.stats().evicted() < 3) {
+            assertThat(save(store, blocks)).isEqualTo(BlockResult.Done.STORED);
+            blocks++;
+        }
+        return blocks;
+    }
+
+    private static boolean make(Path file) {
+        try {
+            return file.toFile().createNewFile();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {NO_ROOM, NO_INODES})
+    void goesOnWhenItIsOpenedOnAFullFileSystem(String limits) throws Exception {
+        try (var _ = SmallFileSystem.mount(root, limits)) {
+            var config = config(1);
+            int blocks;
+            try (var store = BlockStore.open(config, StoreListener.NONE)) {
+                blocks = fillWithBlocks(store);
+            }
+            try (var store = BlockStore.open(config, StoreListener.NONE)) {
+                assertThat(load(store, blocks - 1)).isEqualTo(BlockResult.Done.LOADED);
+                assertThat(save(store, blocks)).isEqualTo(BlockResult.Done.STORED);
+                assertThat(load(store, blocks)).isEqualTo(BlockResult.Done.LOADED);
+            }
+        }
+    }
+
     private static void fill(SmallFileSystem disk, Path file) {
         try {
             disk.fill(file);
         } catch (IOException e) {
-            throw new java.io.UncheckedIOException(e);
+            throw new UncheckedIOException(e);
         }
     }
 
@@ -245,15 +305,9 @@ class FullFileSystemTest {
         return 0;
     }
 
-    private void checkNoTemps(StoreConfig config) {
-        var block = BlockFiles.under(root).getFirst(); // the look makes a file
-        assertThat(block.toFile().delete()).isTrue();
-        assertThat(StoreDriver.temps(config)).isEmpty();
-    }
-
     private void checkAtRest(List<BlockStore> stores, int saves) {
         var config = stores.getFirst().config();
-        checkNoTemps(config);
+        assertThat(StoreDriver.temps(config)).isEmpty();
         long evicted = 0;
         for (var store : stores) {
             store.core().scan();
