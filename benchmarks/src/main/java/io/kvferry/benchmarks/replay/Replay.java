@@ -32,7 +32,15 @@ final class Replay {
 
     /// @param folder empty, or absent
     /// @param capacity blocks of the trace for which the folder has room
-    static Result run(Trace trace, BlockCut cut, Path folder, int capacity, int processes)
+    /// @param processes engines
+    /// @param workerProcesses whether the worker half of each engine has a process of its own
+    static Result run(
+            Trace trace,
+            BlockCut cut,
+            Path folder,
+            int capacity,
+            int processes,
+            boolean workerProcesses)
             throws IOException {
         var children = new ArrayList<ChildJvm>();
         try {
@@ -44,7 +52,8 @@ final class Replay {
                                 List.of(
                                         config(folder, capacity, cut, trace.requests().size()),
                                         trace.longest() + "",
-                                        cut.name()),
+                                        cut.name(),
+                                        workerProcesses + ""),
                                 PATIENCE));
             }
             children.forEach(ChildJvm::awaitReady);

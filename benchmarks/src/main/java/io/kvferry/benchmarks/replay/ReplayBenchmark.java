@@ -41,6 +41,11 @@ public final class ReplayBenchmark extends Benchmark {
     @Option(names = "--cuts", split = ",", description = "Of ${COMPLETION-CANDIDATES}.")
     private Set<BlockCut> cuts = EnumSet.allOf(BlockCut.class);
 
+    @Option(
+            names = "--worker-processes",
+            description = "The rank of each engine in a JVM of its own, as with kvferry serve.")
+    private boolean workerProcesses;
+
     @Option(names = "--dir", description = "Where the store makes its folder.")
     private Path dir = Path.of(System.getProperty("java.io.tmpdir"));
 
@@ -70,7 +75,14 @@ public final class ReplayBenchmark extends Benchmark {
                 var folder = Files.createTempDirectory(dir, "kvferry-replay");
                 try {
                     long begun = System.nanoTime();
-                    var result = Replay.run(trace, cut, folder.resolve("kv"), capacity, processes);
+                    var result =
+                            Replay.run(
+                                    trace,
+                                    cut,
+                                    folder.resolve("kv"),
+                                    capacity,
+                                    processes,
+                                    workerProcesses);
                     double seconds = (System.nanoTime() - begun) / 1e9;
                     double rate = (double) result.found() / trace.references();
                     worst = Math.min(worst, rate / exact);

@@ -7,6 +7,7 @@ import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
+import io.kvferry.engine.Workers;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.multiconnector.Kvferry;
@@ -20,6 +21,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 
 /// An engine without a prefix cache of its own, in a JVM of its own. It answers a line of block ids
 /// with how many of them, from the front, its connector delivered. The model verifies every byte.
@@ -29,7 +31,7 @@ final class ReplayChild {
     private ReplayChild() {}
 
     /// @param args config JSON of the connector, blocks of the longest request, name of the
-    ///   [BlockCut]
+    ///   [BlockCut], whether the rank has a process of its own
     public static void main(String[] args) throws IOException {
         var cut = BlockCut.valueOf(args[2]);
         int blocks = Integer.parseInt(args[1]) * cut.blocks() + 1;
@@ -44,6 +46,9 @@ final class ReplayChild {
                             .blockCount(4 * blocks) // while earlier requests are being saved
                             .stepTokens(1 << 16)
                             .prefixCache(false);
+            if (Boolean.parseBoolean(args[3])) {
+                config.workers(new Workers.ChildProcesses(List.of("-Xmx256m"), ""));
+            }
             try (var engine = Engine.open(config).start()) {
                 ChildJvm.ready();
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -19,23 +19,34 @@ class ReplayTest {
     @TempDir Path folder;
 
     @ParameterizedTest
-    @CsvSource({"FILE_PER_BLOCK, 1", "DEFAULT_RUNS, 3"})
-    void diskConnectorFindsNearlyAsMuchAsAnExactLru(BlockCut cut, int processes) throws Exception {
-        compare(cut, processes);
+    @CsvSource({"FILE_PER_BLOCK, 1, true", "DEFAULT_RUNS, 3, false"})
+    void diskConnectorFindsNearlyAsMuchAsAnExactLru(
+            BlockCut cut, int processes, boolean workerProcesses) throws Exception {
+        compare(cut, processes, workerProcesses);
     }
 
     @ParameterizedTest
     @Tag("soak")
-    @CsvSource({"FILE_PER_BLOCK, 3", "DEFAULT_RUNS, 1"})
-    void soDoesItInTheOtherCases(BlockCut cut, int processes) throws Exception {
-        compare(cut, processes);
+    @CsvSource({
+        "FILE_PER_BLOCK, 1, false",
+        "FILE_PER_BLOCK, 3, false",
+        "FILE_PER_BLOCK, 3, true",
+        "DEFAULT_RUNS, 1, false",
+        "DEFAULT_RUNS, 1, true",
+        "DEFAULT_RUNS, 3, true"
+    })
+    void soDoesItInTheOtherCases(BlockCut cut, int processes, boolean workerProcesses)
+            throws Exception {
+        compare(cut, processes, workerProcesses);
     }
 
-    private void compare(BlockCut cut, int processes) throws Exception {
+    private void compare(BlockCut cut, int processes, boolean workerProcesses) throws Exception {
         var trace = Trace.made(300);
         int capacity = trace.distinct() / 10;
         long exact = trace.exactLru(capacity);
-        long found = Replay.run(trace, cut, folder.resolve("kv"), capacity, processes).found();
+        long found =
+                Replay.run(trace, cut, folder.resolve("kv"), capacity, processes, workerProcesses)
+                        .found();
         assertThat(exact).isPositive();
         assertThat((double) found / exact)
                 .as("%d processes found %d blocks, an exact LRU %d", processes, found, exact)
