@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
+import static io.kvferry.backend.disk.kv.HeldDiskEngine.awaitSaves;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
-import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
-import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
-import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.observe.CacheEvent;
@@ -24,10 +20,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
@@ -35,9 +28,7 @@ import java.util.concurrent.locks.LockSupport;
 /// Engines on a folder whose files are damaged, cannot be changed, or are slow to open. The model
 /// verifies every byte, and the engines have no prefix cache.
 class FolderFaultsTest {
-    private static final int BLOCK = 4;
     private static final int BLOCKS = 6;
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
 
     @TempDir Path root;
 
@@ -48,21 +39,7 @@ class FolderFaultsTest {
     }
 
     private Engine open(HeldDisk disk, KvRole role, Map<String, Object> more) {
-        var options = new HashMap<String, Object>(more);
-        options.put("shared_storage_path", root.toString());
-        options.put("run_blocks", 1);
-        options.put("reserve", 0);
-        return Engine.open(
-                        EngineConfig.of(
-                                        new SyntheticProvider(),
-                                        Path.of(""),
-                                        Map.of("verify", "all"))
-                                .blockTokens(BLOCK)
-                                .blockCount(256)
-                                .prefixCache(false)
-                                .kvConnector(
-                                        disk, ConnectorConfig.of(disk.name(), role, "e", options)))
-                .start();
+        return Engine.open(HeldDiskEngine.config(disk, root, role, more, false)).start();
     }
 
     private static int[] prompt(int number) {
@@ -70,35 +47,16 @@ class FolderFaultsTest {
     }
 
     private static int[] prompt(int number, int blocks) {
-        var tokens = new int[blocks * BLOCK + 1];
-        Arrays.setAll(tokens, i -> 1 + i + 100 * number);
-        return tokens;
+        return HeldDiskEngine.prompt(1 + 100 * number, blocks);
     }
 
     private static Outcome ask(Engine engine, int number) {
-        return ask(engine, prompt(number));
-    }
-
-    private static Outcome ask(Engine engine, int[] prompt) {
-        return engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)))
-                .await(Deadline.in(PATIENCE))
-                .orElseThrow();
+        return HeldDiskEngine.ask(engine, prompt(number));
     }
 
     /// Blocks of the prompt that came from the folder.
     private static int found(Engine engine, int number) {
-        var outcome = ask(engine, number);
-        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
-        return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
-    }
-
-    private static void awaitSaves(Engine engine) {
-        var limit = Deadline.in(PATIENCE);
-        engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
-        while (engine.stats().leasedBlocks() > 0) {
-            assertThat(limit.passed()).isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
+        return HeldDiskEngine.found(engine, prompt(number));
     }
 
     private static long counted(Engine engine, String name) {
@@ -219,7 +177,8 @@ class FolderFaultsTest {
                     stored.add(each);
                 }
             });
-            assertThat(ask(engine, prompt(0, BLOCKS - 1))).isInstanceOf(Outcome.Finished.class);
+            assertThat(HeldDiskEngine.ask(engine, prompt(0, BLOCKS - 1)))
+                    .isInstanceOf(Outcome.Finished.class);
             awaitSaves(engine);
             var before = BlockFiles.under(root);
             assertThat(found(engine, 0)).isEqualTo(BLOCKS - 1);
@@ -232,7 +191,8 @@ class FolderFaultsTest {
             awaitSaves(engine);
             var lastHash = stored.stream().toList().getLast().blocks().getLast();
             stored.clear();
-            assertThat(ask(engine, prompt(0, 2 * BLOCKS))).isInstanceOf(Outcome.Finished.class);
+            assertThat(HeldDiskEngine.ask(engine, prompt(0, 2 * BLOCKS)))
+                    .isInstanceOf(Outcome.Finished.class);
             awaitSaves(engine);
             assertThat(BlockFiles.under(root)).hasSize(2 * BLOCKS);
             assertThat(stored).hasSize(1);

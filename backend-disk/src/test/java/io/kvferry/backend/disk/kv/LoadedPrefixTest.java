@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
+import static io.kvferry.backend.disk.kv.HeldDiskEngine.awaitSaves;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
-import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.Outcome;
-import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 
 import org.junit.jupiter.api.BeforeEach;
@@ -22,7 +18,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
@@ -31,7 +26,6 @@ import java.util.concurrent.locks.LockSupport;
 
 /// A prompt whose beginning the engine has itself, and whose rest it loads.
 class LoadedPrefixTest {
-    private static final int BLOCK = 4;
     private static final int BLOCKS = 6;
     private static final int OWN = 2;
     private static final long MILLI = TimeUnit.MILLISECONDS.toNanos(1);
@@ -44,52 +38,13 @@ class LoadedPrefixTest {
     /// One file is loaded at a time.
     private Engine open() {
         var options =
-                Map.<String, Object>of(
-                        "shared_storage_path",
-                        root.toString(),
-                        "run_blocks",
-                        1,
-                        "reserve",
-                        0,
-                        "recency",
-                        "50ms",
-                        "read_threads",
-                        1,
-                        "write_threads",
-                        1);
-        return Engine.open(
-                        EngineConfig.of(
-                                        new SyntheticProvider(),
-                                        Path.of(""),
-                                        Map.of("verify", "all"))
-                                .blockTokens(BLOCK)
-                                .blockCount(256)
-                                .prefixCache(true)
-                                .kvConnector(
-                                        disk,
-                                        ConnectorConfig.of(disk.name(), KvRole.BOTH, "e", options)))
-                .start();
+                Map.<String, Object>of("recency", "50ms", "read_threads", 1, "write_threads", 1);
+        return Engine.open(HeldDiskEngine.config(disk, root, KvRole.BOTH, options, true)).start();
     }
 
     /// Blocks that were not computed of a prompt of so many.
     private static int found(Engine engine, int blocks) {
-        var tokens = new int[blocks * BLOCK + 1];
-        Arrays.setAll(tokens, i -> 1 + i);
-        var outcome =
-                engine.submit(GenerationRequest.of(tokens, SamplingParams.greedy(1)))
-                        .await(Deadline.in(PATIENCE))
-                        .orElseThrow();
-        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
-        return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
-    }
-
-    private static void awaitSaves(Engine engine) {
-        var limit = Deadline.in(PATIENCE);
-        engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
-        while (engine.stats().leasedBlocks() > 0) {
-            assertThat(limit.passed()).isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
+        return HeldDiskEngine.found(engine, HeldDiskEngine.prompt(1, blocks));
     }
 
     private static long modified(Path file) {
