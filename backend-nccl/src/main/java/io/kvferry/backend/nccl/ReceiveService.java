@@ -387,8 +387,8 @@ final class ReceiveService {
     }
 
     private void fail(P2pPlan.Load load, Failure failure) {
+        own.count("p2p_loads_failed"); // before it, so that one report has both
         own.outbox().complete(load.id(), new Completion.Failed(failure, List.of()));
-        own.count("p2p_loads_failed");
     }
 
     /// Throws nothing: a pull that cannot be begun ends its load.
